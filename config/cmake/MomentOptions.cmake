@@ -1,0 +1,36 @@
+# Build options, language level and warnings; every target of ours links moment_options.
+
+option(MOMENT_BUILD_TESTS "Build the tests and moment-bench" ON)
+option(MOMENT_WERROR "Treat warnings as errors" OFF)
+set(MOMENT_SANITIZE "" CACHE STRING "Sanitizers of this build: empty, 'address,undefined' or 'thread'")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(moment_options INTERFACE)
+# Bit-identity: the compiler must not fuse or reorder floating point by itself.
+target_compile_options(moment_options INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Wno-missing-field-initializers
+  -ffp-contract=off -fno-fast-math
+  $<$<BOOL:${MOMENT_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+target_include_directories(moment_options INTERFACE ${PROJECT_SOURCE_DIR})
+if(MOMENT_SANITIZE)
+  add_compile_options(-fsanitize=${MOMENT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MOMENT_SANITIZE})
+  if(MOMENT_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()

@@ -1,0 +1,19 @@
+# moment_library(<name> SOURCES ... DEPENDS ...): one static library of the daemon.
+function(moment_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC moment_options ${ARG_DEPENDS})
+endfunction()
+
+# moment_test(<name> LABEL <label> SOURCES ... DEPENDS ...): a Catch2 program, run as one ctest entry.
+function(moment_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE moment_options moment_test_main ${ARG_DEPENDS})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
+    SKIP_RETURN_CODE 77)
+endfunction()

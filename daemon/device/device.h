@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/device/types.h"
+
+namespace moment::device {
+
+inline constexpr int kSegmentCount = 3;
+enum Segment : int { kMain = 0, kExpAvg = 1, kExpAvgSq = 2 };
+
+// Host memory of one chunk's segments: data[s] holds `elements` of types[s], aligned to 4096.
+struct ChunkView {
+  std::byte* data[kSegmentCount] = {};
+};
+
+// Consecutive elements of one tensor within a chunk, with the trainer's memory for them.
+struct Run {
+  uint32_t tensor = 0;           // store index
+  uint32_t hyperparameters = 0;  // index into ChunkWork::hyperparameters
+  uint64_t first = 0;            // element within the chunk
+  uint64_t count = 0;
+  uint64_t t = 0;            // Adam's step of this tensor, after its increment
+  bool participates = true;  // false: Adam copies the state along and leaves the parameter alone
+  // Readable and writable by the device; elements `first...` of the run itself (not of the tensor).
+  const void* gradient = nullptr;
+  void* parameter = nullptr;
+  DataType gradient_type = DataType::kFloat32;
+  DataType parameter_type = DataType::kFloat32;
+};
+
+enum class ChunkOp : uint8_t {
+  kAdam,         // state in -> state out, parameters written
+  kRefresh,      // parameters -> mains of participating runs; moments copied along
+  kMaterialize,  // mains -> parameters; nothing out
+};
+
+// One chunk's work. The caller owns it and all it points to until `done` ran.
+struct ChunkWork {
+  ChunkOp op = ChunkOp::kAdam;
+  Profile profile = Profile::kTorchCpu;
+  DataType segment_types[kSegmentCount] = {};
+  uint64_t elements = 0;  // of the chunk, pads included
+  ChunkView in;
+  ChunkView out;  // may be `in` (in place)
+  // exp_avg and exp_avg_sq of `in` count as zero and are not read.
+  bool moments_zero = false;
+  std::span<const Run> runs;
+  std::span<const Hyperparameters> hyperparameters;
+
+  // Runs once, on a thread of the device; must not block.
+  void (*done)(ChunkWork* work, absl::Status status) noexcept = nullptr;
+  void* context = nullptr;
+  double seconds = 0;  // the device's own time for it, set before `done`
+
+  // The device's own.
+  void* state = nullptr;
+};
+
+// Runs the arithmetic. Thread-safe. Elements of `out` that no run covers (pads) are copied from
+// `in`.
+class Device {
+ public:
+  virtual ~Device() = default;  // waits for everything submitted
+
+  // "host", or a GPU's UUID.
+  virtual const std::string& name() const = 0;
+  // One sentence for status: instruction set, or GPU model and context.
+  virtual std::string Describe() const = 0;
+  virtual bool Supports(Profile profile) const = 0;
+  virtual Profile default_profile() const = 0;
+  // How many chunks it works on at a time.
+  virtual int concurrency() const = 0;
+
+  virtual void Submit(ChunkWork* work) = 0;
+};
+
+}  // namespace moment::device

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/io/file_system.h"
+#include "daemon/io/io_engine.h"
+#include "daemon/store/layout.h"
+#include "moment/v1/disk.pb.h"
+#include "moment/v1/optimizer.pb.h"
+
+namespace moment::store {
+
+// The content of one bucket at one id: an open file and the checksums of its units. Immutable once
+// the mutation that writes it is committed; while it is being written, its one writer sets
+// checksums and no one else reads those of units that are not written. Kept alive by whoever reads
+// from it.
+class BucketImage {
+ public:
+  BucketImage(uint32_t bucket, uint32_t file_number, uint64_t written_by, bool moments_zero,
+              std::shared_ptr<io::File> file, uint64_t checksum_count);
+
+  uint32_t bucket() const { return bucket_; }
+  uint32_t file_number() const { return file_number_; }
+  uint64_t written_by() const { return written_by_; }
+  bool moments_zero() const { return moments_zero_; }
+  io::File& file() const { return *file_; }
+  uint64_t checksum(uint64_t index) const { return checksums_[index]; }
+  void set_checksum(uint64_t index, uint64_t value) { checksums_[index] = value; }
+  const std::vector<uint64_t>& checksums() const { return checksums_; }
+
+ private:
+  uint32_t bucket_;
+  uint32_t file_number_;
+  uint64_t written_by_;
+  bool moments_zero_;
+  std::shared_ptr<io::File> file_;
+  std::vector<uint64_t> checksums_;
+};
+
+using Images = std::vector<std::shared_ptr<BucketImage>>;  // by bucket index of the layout
+
+// Everything a commit says, in memory: the state that a step starts from, or ends in.
+struct State {
+  uint64_t id = 0;
+  uint64_t sequence = 0;
+  bool due = false;
+  std::string step_id;  // 16 bytes
+  std::shared_ptr<const Layout> layout;
+  Images images;
+  std::vector<uint64_t> t;  // by tensor of the layout
+  std::vector<v1::Group> groups;
+  std::string blob;
+};
+
+struct Environment {
+  io::FileSystem* files = nullptr;
+  io::IoEngine* engine = nullptr;
+  bool direct_io = false;
+  std::string state_directory;
+  uint32_t file_permissions = 0640;
+  uint32_t directory_permissions = 0750;
+};
+
+struct OpenParameters {
+  v1::StoreName name;
+  std::vector<v1::Member> members;
+  std::vector<v1::Tensor> tensors;  // in the client's order
+  bool positional = false;
+  v1::Profile profile = v1::PROFILE_TORCH_CPU;
+  v1::Resume resume = v1::RESUME_UNSPECIFIED;
+  uint64_t bucket_elements = kMaxBucketElements;
+  uint64_t commit_every = 1;
+  uint64_t blob_limit_bytes = 0;
+  uint32_t owner_uid = 0;
+};
+
+// A change of the store under way: it owns the files it writes until it is committed or destroyed
+// (which gives them back; what it wrote there is then nobody's).
+class Mutation {
+ public:
+  virtual ~Mutation() = default;
+  uint64_t id() const { return id_; }
+  // The images after the change: written ones are new, the others are those of the base.
+  const Images& images() const { return images_; }
+  // Those buckets that are written.
+  const std::vector<bool>& rewritten() const { return rewritten_; }
+
+ protected:
+  uint64_t id_ = 0;
+  Images images_;
+  std::vector<bool> rewritten_;
+};
+
+// The state of one (job, role, rank) on disk: names, files, records. Knows the rules of commits,
+// dropping, recovery and reservation; moves no bulk data itself: the pipeline reads from, and
+// writes to, the images. Thread-safe; blocking calls run one at a time.
+//
+// Order of a change: Begin -> bulk data written to images()[b].file() and set_checksum for every
+// unit -> Commit, which writes the checksum tables, syncs each file and then makes the record
+// durable.
+class Store {
+ public:
+  // Creates, completes or recovers the store. Errors:
+  //   ALREADY_EXISTS      state without a resume choice (message: its sequence and age)
+  //   NOT_FOUND           RESUME_MUST without state
+  //   FAILED_PRECONDITION another layout than the stored one (message: the first difference)
+  //   RESOURCE_EXHAUSTED  no room for the images: nothing is left behind
+  //   DATA_LOSS           record, layout or file damaged (message: file and offset)
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const Environment& environment,
+                                                     const OpenParameters& parameters);
+  virtual ~Store() = default;
+
+  virtual const std::string& directory() const = 0;
+  virtual const std::string& uuid() const = 0;
+  virtual std::shared_ptr<const Layout> layout() const = 0;
+  // Store index of each tensor of OpenParameters; tensors that no commit names yet.
+  virtual const std::vector<uint32_t>& tensor_index() const = 0;
+  virtual const std::vector<uint32_t>& added_tensors() const = 0;
+  virtual uint64_t reserved_bytes() const = 0;
+  virtual std::vector<std::string> warnings() const = 0;
+
+  // The newest commit; null for an empty store.
+  virtual std::shared_ptr<const State> newest() const = 0;
+  // Live commits, newest first.
+  virtual std::vector<v1::CommitInfo> live() const = 0;
+
+  // Arrival of the Step or Skip of `sequence`: erases dead records, then keeps, of the live
+  // commits, the newest due one with sequence <= sequence - 2 and that of sequence - 1, and erases
+  // the others.
+  virtual absl::Status Drop(uint64_t sequence) = 0;
+
+  // Starts the next id. `base`: the state it follows (its images are referred to for buckets that
+  // are not rewritten; null: the first filling). `moments_zero` of the new images: true if given so
+  // per bucket. Ids are taken in the order of Begin. RESOURCE_EXHAUSTED if it needs one more image
+  // than there is room for.
+  virtual absl::StatusOr<std::unique_ptr<Mutation>> Begin(
+      const State* base, const std::vector<bool>& rewritten,
+      const std::vector<bool>& moments_zero) = 0;
+
+  // Makes `state` (whose images are the mutation's) the newest commit. Blocks until it is durable.
+  // Commits are called in the order of their ids. After an error the store is closed for changes: a
+  // failed sync is never retried, every later call is FAILED_PRECONDITION with the first error.
+  virtual absl::Status Commit(std::unique_ptr<Mutation> mutation, const State& state) = 0;
+
+  // Marks the newest commit due (a Flush after the fact): one more record, under its own id. OK at
+  // once if it is due.
+  virtual absl::Status MarkDue() = 0;
+
+  // Makes the state of the live commit with this sequence the newest, by a new id that is due.
+  // NOT_FOUND naming the live sequences. Durable when it returns.
+  virtual absl::StatusOr<std::shared_ptr<const State>> Rollback(uint64_t sequence) = 0;
+};
+
+}  // namespace moment::store

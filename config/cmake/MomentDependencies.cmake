@@ -13,6 +13,14 @@ pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBSYSTEMD IMPORTED_TARGET libsystemd)
 
+# Optional: without a toolkit the daemon has the host device alone.
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA toolkit: ${CUDAToolkit_VERSION} in ${CUDAToolkit_LIBRARY_ROOT}")
+else()
+  message(STATUS "CUDA toolkit: none found; this build has the host device alone")
+endif()
+
 if(MOMENT_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()

@@ -3,6 +3,11 @@
 option(MOMENT_BUILD_TESTS "Build the tests and moment-bench" ON)
 option(MOMENT_WERROR "Treat warnings as errors" OFF)
 set(MOMENT_SANITIZE "" CACHE STRING "Sanitizers of this build: empty, 'address,undefined' or 'thread'")
+set(MOMENT_PYTHON "" CACHE FILEPATH
+  "Python with torch, for the Python tests; empty: the one of deploy/install-deps.sh, if it is there")
+if(NOT MOMENT_PYTHON AND EXISTS ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
+  set(MOMENT_PYTHON ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
+endif()
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -32,5 +37,10 @@ if(MOMENT_SANITIZE)
   add_link_options(-fsanitize=${MOMENT_SANITIZE})
   if(MOMENT_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+  if(MOMENT_SANITIZE MATCHES thread)
+    add_library(moment_tsan_sync OBJECT ${PROJECT_SOURCE_DIR}/tests/support/tsan_sync.cc)
+    target_link_libraries(moment_options INTERFACE
+      $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:moment_tsan_sync>>)
   endif()
 endif()

@@ -17,7 +17,9 @@ inline constexpr uint64_t kMaxBucketTensors = 4096;
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{8} << 20;
 
 const char* SegmentName(int segment);
-uint64_t SizeBytes(v1::DataType type);
+uint64_t SizeBytes(v1::DataType type);  // 0 for types that are refused
+uint64_t ElementCount(const v1::Tensor& tensor);
+v1::DataType SegmentType(const v1::Member& member, int segment);
 
 // Where one segment lies in a bucket's file.
 struct SegmentGeometry {
@@ -46,6 +48,9 @@ class Layout {
  public:
   // INVALID_ARGUMENT naming the first thing that is wrong.
   static absl::StatusOr<std::shared_ptr<const Layout>> Create(v1::Layout proto);
+
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
 
   const v1::Layout& proto() const { return proto_; }
   uint64_t digest() const { return digest_; }  // XXH3-64 of a canonical form

@@ -17,18 +17,25 @@
 namespace moment::store {
 
 // The content of one bucket at one id: an open file and the checksums of its units. Immutable once
-// the mutation that writes it is committed; while it is being written, its one writer sets
-// checksums and no one else reads those of units that are not written. Kept alive by whoever reads
-// from it.
+// a commit names it; while it is being written, its one writer sets checksums and no one else reads
+// those of units that are not written. The file of an image that no commit names yet stays with it
+// until the last reference is gone, so a later, still uncommitted state may refer to it; that of a
+// committed one is free as soon as no record names it: references to states that are dropped are
+// not read through.
 class BucketImage {
  public:
+  // `lease` is destroyed with the image (the store's hold on the file; null elsewhere).
   BucketImage(uint32_t bucket, uint32_t file_number, uint64_t written_by, bool moments_zero,
-              std::shared_ptr<io::File> file, uint64_t checksum_count);
+              bool fresh, std::shared_ptr<io::File> file, uint64_t checksum_count,
+              std::shared_ptr<void> lease = nullptr);
 
   uint32_t bucket() const { return bucket_; }
   uint32_t file_number() const { return file_number_; }
   uint64_t written_by() const { return written_by_; }
   bool moments_zero() const { return moments_zero_; }
+  // Everything behind the header still reads as zero: the file was made by this process and not
+  // written yet. Whoever writes an image with moments_zero() that is not fresh writes the zeros.
+  bool fresh() const { return fresh_; }
   io::File& file() const { return *file_; }
   uint64_t checksum(uint64_t index) const { return checksums_[index]; }
   void set_checksum(uint64_t index, uint64_t value) { checksums_[index] = value; }
@@ -39,8 +46,10 @@ class BucketImage {
   uint32_t file_number_;
   uint64_t written_by_;
   bool moments_zero_;
+  bool fresh_;
   std::shared_ptr<io::File> file_;
   std::vector<uint64_t> checksums_;
+  std::shared_ptr<void> lease_;
 };
 
 using Images = std::vector<std::shared_ptr<BucketImage>>;  // by bucket index of the layout
@@ -80,8 +89,8 @@ struct OpenParameters {
   uint32_t owner_uid = 0;
 };
 
-// A change of the store under way: it owns the files it writes until it is committed or destroyed
-// (which gives them back; what it wrote there is then nobody's).
+// A change of the store under way. The files it writes go back to the store when it is destroyed
+// without a commit and no later state refers to their images (what was written is then nobody's).
 class Mutation {
  public:
   virtual ~Mutation() = default;
@@ -99,17 +108,23 @@ class Mutation {
 
 // The state of one (job, role, rank) on disk: names, files, records. Knows the rules of commits,
 // dropping, recovery and reservation; moves no bulk data itself: the pipeline reads from, and
-// writes to, the images. Thread-safe; blocking calls run one at a time.
+// writes to, the images. Thread-safe. Commit, MarkDue and Rollback run one at a time; Drop and
+// Begin wait for them only while a record is written.
 //
 // Order of a change: Begin -> bulk data written to images()[b].file() and set_checksum for every
 // unit -> Commit, which writes the checksum tables, syncs each file and then makes the record
-// durable.
+// durable. A change that is applied but never committed (its sequence is not due) may be the base
+// of the next: Commit completes every image of its state that no commit names yet.
 class Store {
  public:
-  // Creates, completes or recovers the store. Errors:
+  // Creates, completes or recovers the store. The caller holds the state directory's lock and
+  // opens a store once at a time. With RESUME_NEVER existing commits stay, and newest() shows them,
+  // until the first filling (a Begin without base) is committed. Errors:
   //   ALREADY_EXISTS      state without a resume choice (message: its sequence and age)
   //   NOT_FOUND           RESUME_MUST without state
   //   FAILED_PRECONDITION another layout than the stored one (message: the first difference)
+  //   PERMISSION_DENIED   the store belongs to another uid (root opens any)
+  //   INVALID_ARGUMENT    names, members, tensors, limits (message: the first that is wrong)
   //   RESOURCE_EXHAUSTED  no room for the images: nothing is left behind
   //   DATA_LOSS           record, layout or file damaged (message: file and offset)
   static absl::StatusOr<std::unique_ptr<Store>> Open(const Environment& environment,
@@ -136,16 +151,20 @@ class Store {
   virtual absl::Status Drop(uint64_t sequence) = 0;
 
   // Starts the next id. `base`: the state it follows (its images are referred to for buckets that
-  // are not rewritten; null: the first filling). `moments_zero` of the new images: true if given so
-  // per bucket. Ids are taken in the order of Begin. RESOURCE_EXHAUSTED if it needs one more image
-  // than there is room for.
+  // are not rewritten; null: the first filling). Both vectors are by bucket, as long as the base's
+  // layout or (the Refresh of added tensors) that of layout() has buckets; those that the base does
+  // not have must be rewritten. Ids are taken in the order of Begin. Between a Drop and its step it
+  // does no I/O; a change that finds no free file makes one more image: RESOURCE_EXHAUSTED if there
+  // is no room for it (the store goes on).
   virtual absl::StatusOr<std::unique_ptr<Mutation>> Begin(
       const State* base, const std::vector<bool>& rewritten,
       const std::vector<bool>& moments_zero) = 0;
 
   // Makes `state` (whose images are the mutation's) the newest commit. Blocks until it is durable.
-  // Commits are called in the order of their ids. After an error the store is closed for changes: a
-  // failed sync is never retried, every later call is FAILED_PRECONDITION with the first error.
+  // Commits are called in the order of their ids. INVALID_ARGUMENT for a state that does not fit
+  // (images, t, blob above the limit given at Open): nothing is changed. After any other error the
+  // store is closed for changes: a failed sync is never retried, every later call is
+  // FAILED_PRECONDITION with the first error.
   virtual absl::Status Commit(std::unique_ptr<Mutation> mutation, const State& state) = 0;
 
   // Marks the newest commit due (a Flush after the fact): one more record, under its own id. OK at

@@ -16,7 +16,7 @@ pkg_check_modules(LIBSYSTEMD IMPORTED_TARGET libsystemd)
 # Optional: without a toolkit the daemon has the host device alone.
 find_package(CUDAToolkit QUIET)
 if(CUDAToolkit_FOUND)
-  message(STATUS "CUDA toolkit: ${CUDAToolkit_VERSION} in ${CUDAToolkit_LIBRARY_ROOT}")
+  message(STATUS "CUDA toolkit: ${CUDAToolkit_VERSION} in ${CUDAToolkit_BIN_DIR}")
 else()
   message(STATUS "CUDA toolkit: none found; this build has the host device alone")
 endif()

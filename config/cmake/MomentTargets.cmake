@@ -5,6 +5,11 @@ function(moment_library name)
   target_link_libraries(${name} PUBLIC moment_options ${ARG_DEPENDS})
 endfunction()
 
+# check_<label> builds the programs of the tests with that label.
+foreach(label unit component sim crash e2e bench)
+  add_custom_target(check_${label})
+endforeach()
+
 # moment_test(<name> LABEL <label> SOURCES ... DEPENDS ...): a Catch2 program, run as one ctest entry.
 function(moment_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
@@ -15,5 +20,8 @@ function(moment_test name)
     set(ARG_TIMEOUT 300)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT}
-    SKIP_RETURN_CODE 77)
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${MOMENT_SANITIZER_ENVIRONMENT}")
+  foreach(label IN LISTS ARG_LABEL)
+    add_dependencies(check_${label} ${name})
+  endforeach()
 endfunction()

@@ -1,20 +1,21 @@
 #pragma once
 
 // fd.sock: descriptors by SCM_RIGHTS on a SOCK_SEQPACKET Unix socket, one request and one reply a
-// connection. gRPC cannot carry descriptors; the session's token (OpenResponse.token) ties them to it.
+// connection. gRPC cannot carry descriptors; the session's token (OpenResponse.token) ties them to
+// it.
 
 #include <stdint.h>
 
 #define MOMENT_DESCRIPTORS_MAGIC 0x4b434f534446ull /* "FDSOCK" */
-#define MOMENT_DESCRIPTORS_MAX 64 /* a message; the kernel's limit is 253 */
+#define MOMENT_DESCRIPTORS_MAX 64                  /* a message; the kernel's limit is 253 */
 
 #ifdef __cplusplus
 namespace moment::v1 {
 #endif
 
 enum DescriptorRequestKind {
-  DESCRIPTOR_REQUEST_TAKE_RING = 1,  // reply carries: control memfd, slots memfd, to-client eventfd,
-                                     // to-daemon eventfd
+  DESCRIPTOR_REQUEST_TAKE_RING = 1,  // reply carries: control memfd, slots memfd, to-client
+                                     // eventfd, to-daemon eventfd
   DESCRIPTOR_REQUEST_OFFER = 2,      // request carries `count` descriptors of `kind`
 };
 
@@ -37,10 +38,10 @@ struct DescriptorRequest {
 struct DescriptorReply {
   uint64_t magic;
   uint32_t version;
-  int32_t code;          // a google.rpc.Code; 0 is fine
-  uint32_t first;        // number of the first accepted descriptor in this session
-  uint32_t count;        // descriptors in this message, or accepted
-  char message[232];     // what is wrong, NUL-terminated
+  int32_t code;       // a google.rpc.Code; 0 is fine
+  uint32_t first;     // number of the first accepted descriptor in this session
+  uint32_t count;     // descriptors in this message, or accepted
+  char message[232];  // what is wrong, NUL-terminated
 };
 
 #ifdef __cplusplus

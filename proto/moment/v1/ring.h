@@ -4,11 +4,11 @@
 //
 // The daemon owns everything here: two sealed memfds (control and slots; F_SEAL_SHRINK, F_SEAL_GROW
 // and F_SEAL_SEAL before they are passed) and two eventfds, handed to the client over fd.sock. The
-// daemon drives. It writes a command into entry `issued % slots`, then raises `issued` (release) and
-// signals the client's eventfd; the client executes strictly in order, raises `completed` (release)
-// and signals the daemon's eventfd. There are never more commands outstanding than slots. The client
-// may write anything at any time: the daemon copies what it reads, checks it, and trusts only its own
-// counters.
+// daemon drives. It writes a command into entry `issued % slots`, then raises `issued` (release)
+// and signals the client's eventfd; the client executes strictly in order, raises `completed`
+// (release) and signals the daemon's eventfd. There are never more commands outstanding than slots.
+// The client may write anything at any time: the daemon copies what it reads, checks it, and trusts
+// only its own counters.
 //
 // control memfd: RingHeader, then `slots` x RingCommand, then `slots` x `max_runs` x RingRun.
 // slots memfd:   `slots` x `slot_bytes`.
@@ -27,23 +27,23 @@ namespace moment::v1 {
 #define MOMENT_RING_MAGIC 0x31474e49524d4f4dull /* "MOMRING1" */
 
 enum RingOp {
-  RING_OP_GRADIENTS_IN = 1,   // trainer's gradients -> slot
-  RING_OP_PARAMETERS_IN = 2,  // trainer's parameters -> slot
-  RING_OP_PARAMETERS_OUT = 3, // slot -> trainer's parameters
+  RING_OP_GRADIENTS_IN = 1,    // trainer's gradients -> slot
+  RING_OP_PARAMETERS_IN = 2,   // trainer's parameters -> slot
+  RING_OP_PARAMETERS_OUT = 3,  // slot -> trainer's parameters
 };
 
 enum RingResult {
   RING_RESULT_OK = 0,
-  RING_RESULT_NO_BUFFER = 1,     // a tensor has no such buffer, or a smaller one
+  RING_RESULT_NO_BUFFER = 1,  // a tensor has no such buffer, or a smaller one
   RING_RESULT_BAD_COMMAND = 2,
 };
 
 struct RingHeader {
   uint64_t magic;
-  uint32_t version;    // 1
+  uint32_t version;  // 1
   uint32_t slots;
   uint64_t slot_bytes;
-  uint32_t max_runs;   // per command
+  uint32_t max_runs;  // per command
   uint32_t reserved;
   alignas(64) MOMENT_ATOMIC_U64 issued;     // written by the daemon
   alignas(64) MOMENT_ATOMIC_U64 completed;  // written by the client
@@ -55,7 +55,7 @@ struct alignas(64) RingCommand {
   uint32_t op;          // RingOp
   uint32_t slot;
   uint32_t run_count;
-  uint32_t result;      // RingResult, written by the client
+  uint32_t result;  // RingResult, written by the client
 };
 
 // Bytes [tensor_offset_bytes, + length_bytes) of tensor `tensor`'s parameter or gradient buffer, at

@@ -21,8 +21,9 @@ class File {
   virtual int fd() const { return -1; }
 
   virtual absl::StatusOr<uint64_t> Size() const = 0;
-  // Makes the file exactly `length` bytes with all blocks reserved and reading as zero
-  // (RESOURCE_EXHAUSTED if there is no room; the file may then be longer than before).
+  // Makes the file exactly `length` bytes with all blocks reserved and reading as zero: what it
+  // held before is gone. Durable after a sync of the file. RESOURCE_EXHAUSTED if there is no room;
+  // the file's length and bytes are then anything.
   virtual absl::Status Allocate(uint64_t length) = 0;
 
  protected:

@@ -35,7 +35,8 @@ struct Transfer {
   void* context = nullptr;
 
   // The engine's own.
-  uint64_t progress = 0;
+  uint64_t progress = 0;  // bytes moved so far
+  uint32_t attempts = 0;  // moves in a row that brought nothing
   uint64_t submitted_ns = 0;
   Transfer* next = nullptr;
 };

@@ -1,0 +1,160 @@
+#include "client/src/descriptor_door.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/src/errors.h"
+#include "proto/moment/v1/descriptors.h"
+
+namespace moment::client {
+namespace {
+
+constexpr int kReplySeconds = 10;
+constexpr size_t kRingDescriptors = 4;
+
+absl::StatusOr<UniqueFd> Connect(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return absl::InvalidArgumentError(absl::StrCat("socket path too long: ", path));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) {
+    return FromErrno(errno, "making a socket for", path);
+  }
+  const timeval timeout = {kReplySeconds, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return FromErrno(errno, "connecting to", path);
+  }
+  return fd;
+}
+
+absl::Status Send(const UniqueFd& socket, v1::DescriptorRequest request, const UniqueFd* offered,
+                  const std::string& path) {
+  iovec part = {&request, sizeof request};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (offered != nullptr) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int number = offered->get();
+    std::memcpy(CMSG_DATA(header), &number, sizeof number);
+  }
+  if (::sendmsg(socket.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
+    return FromErrno(errno, "asking", path);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
+  std::vector<UniqueFd> out;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + i * sizeof(int), sizeof number);
+      out.emplace_back(number);
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<UniqueFd>> Receive(const UniqueFd& socket, const std::string& path) {
+  v1::DescriptorReply reply = {};
+  iovec part = {&reply, sizeof reply};
+  alignas(cmsghdr) char control[CMSG_SPACE(MOMENT_DESCRIPTORS_MAX * sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) {
+    return FromErrno(errno, "waiting for the answer of", path);
+  }
+  std::vector<UniqueFd> descriptors = TakeDescriptors(message);
+  if (got == 0) {
+    return absl::UnavailableError(absl::StrCat(path, " closed without an answer"));
+  }
+  if (static_cast<size_t>(got) < sizeof reply || reply.magic != MOMENT_DESCRIPTORS_MAGIC) {
+    return absl::InternalError(absl::StrCat(path, " answered something that is not a reply"));
+  }
+  if (reply.code != 0) {
+    reply.message[sizeof reply.message - 1] = '\0';
+    return absl::Status(static_cast<absl::StatusCode>(reply.code), reply.message);
+  }
+  return descriptors;
+}
+
+absl::StatusOr<std::vector<UniqueFd>> Ask(const std::string& path, const std::string& token,
+                                          v1::DescriptorRequest request, const UniqueFd* offered) {
+  request.magic = MOMENT_DESCRIPTORS_MAGIC;
+  request.version = 1;
+  std::memcpy(request.token, token.data(), std::min(token.size(), sizeof request.token));
+  absl::StatusOr<UniqueFd> socket = Connect(path);
+  if (!socket.ok()) {
+    return socket.status();
+  }
+  MOMENT_CLIENT_RETURN_IF_ERROR(Send(*socket, request, offered, path));
+  return Receive(*socket, path);
+}
+
+}  // namespace
+
+DescriptorDoor::DescriptorDoor(std::string path, std::string token)
+    : path_(std::move(path)), token_(std::move(token)) {}
+
+absl::StatusOr<RingDescriptors> DescriptorDoor::TakeRing() const {
+  v1::DescriptorRequest request = {};
+  request.request = v1::DESCRIPTOR_REQUEST_TAKE_RING;
+  absl::StatusOr<std::vector<UniqueFd>> taken = Ask(path_, token_, request, nullptr);
+  if (!taken.ok()) {
+    return WithContext(taken.status(), "taking the ring");
+  }
+  if (taken->size() != kRingDescriptors) {
+    return absl::InternalError(absl::StrCat("taking the ring: ", taken->size(),
+                                            " descriptors from ", path_, ", ", kRingDescriptors,
+                                            " expected"));
+  }
+  RingDescriptors ring;
+  ring.control = std::move((*taken)[0]);
+  ring.slots = std::move((*taken)[1]);
+  ring.to_client = std::move((*taken)[2]);
+  ring.to_daemon = std::move((*taken)[3]);
+  return ring;
+}
+
+absl::Status DescriptorDoor::OfferPidfd() const {
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!pidfd.valid()) {
+    return FromErrno(errno, "opening a pidfd of", "this process");
+  }
+  v1::DescriptorRequest request = {};
+  request.request = v1::DESCRIPTOR_REQUEST_OFFER;
+  request.kind = v1::DESCRIPTOR_KIND_PIDFD;
+  request.count = 1;
+  return WithContext(Ask(path_, token_, request, &pidfd).status(), "offering a pidfd");
+}
+
+}  // namespace moment::client

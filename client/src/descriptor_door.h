@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/src/unique_fd.h"
+
+namespace moment::client {
+
+// The ring's descriptors, as fd.sock hands them out.
+struct RingDescriptors {
+  UniqueFd control;
+  UniqueFd slots;
+  UniqueFd to_client;
+  UniqueFd to_daemon;
+};
+
+// The client's side of fd.sock (descriptors.h): a connection a request. Thread-safe.
+class DescriptorDoor {
+ public:
+  DescriptorDoor(std::string path, std::string token);
+
+  absl::StatusOr<RingDescriptors> TakeRing() const;
+  // A pidfd of this process, so that the daemon sees its end across PID namespaces.
+  absl::Status OfferPidfd() const;
+
+ private:
+  const std::string path_;
+  const std::string token_;
+};
+
+}  // namespace moment::client

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "client/src/descriptor_door.h"
+#include "client/src/tensor_table.h"
+#include "proto/moment/v1/ring.h"
+
+namespace moment::client {
+
+// A shared mapping of a whole memfd.
+class Mapping {
+ public:
+  static absl::StatusOr<Mapping> Of(const UniqueFd& fd, const char* what);
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  uint64_t length_bytes() const { return length_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t length_bytes_ = 0;
+};
+
+// Executes the daemon's ring commands (ring.h) strictly in order on a thread of its own: copies
+// between slots and the trainer's buffers. Whatever the control page says, no byte outside the
+// table's buffers and the slots is touched. The table outlives it.
+class RingExecutor {
+ public:
+  static absl::StatusOr<std::unique_ptr<RingExecutor>> Start(RingDescriptors descriptors,
+                                                             TensorTable* table);
+  ~RingExecutor();  // stops the thread, after the command it is at
+
+  // Commands executed so far that wrote parameters. Any thread.
+  uint64_t parameter_writes() const { return parameter_writes_.load(std::memory_order_acquire); }
+
+ private:
+  explicit RingExecutor(TensorTable* table) : table_(table) {}
+
+  absl::Status Map(RingDescriptors descriptors);
+  void Loop();
+  void ExecuteIssued();
+  v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs);
+  v1::RingResult Copy(const v1::RingCommand& command, const v1::RingRun& run);
+
+  TensorTable* const table_;
+  RingDescriptors descriptors_;
+  UniqueFd stop_;
+  Mapping control_;
+  Mapping slots_;
+  v1::RingHeader* header_ = nullptr;
+  v1::RingCommand* commands_ = nullptr;
+  v1::RingRun* runs_ = nullptr;
+  // Read once from the control page at the start; what the page says later is not asked again.
+  uint32_t slot_count_ = 0;
+  uint64_t slot_bytes_ = 0;
+  uint32_t max_runs_ = 0;
+  uint64_t completed_ = 0;
+  std::atomic<uint64_t> parameter_writes_{0};
+  std::thread thread_;
+};
+
+}  // namespace moment::client

@@ -1,0 +1,156 @@
+// What a StoreClient changes between two steps: refresh, materialize, rollback; and their progress.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/src/errors.h"
+#include "client/src/store_client.h"
+
+namespace moment::client {
+
+std::string StoreClient::NewOperation() {
+  std::string id = Hex(RandomBytes16());
+  Restand([&id](Standing& standing) { standing.operation = id; });
+  return id;
+}
+
+void StoreClient::StandAt(const v1::CommitInfo& commit) {
+  Restand([&commit](Standing& standing) {
+    standing.answered = Position{};
+    standing.answered.sequence = commit.sequence();
+    if (commit.step_id().size() == standing.answered.step_id.size()) {
+      standing.answered.step_id = commit.step_id();
+    }
+    standing.in_flight.reset();
+    standing.rewound = false;
+    standing.empty = false;
+    standing.must_discard = false;
+  });
+}
+
+absl::Status StoreClient::CheckCanChange(absl::string_view call) const {
+  if (!attached_) {
+    return absl::FailedPreconditionError(absl::StrCat(call, ": no parameters are attached"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::CommitInfo> StoreClient::Refresh(absl::Span<const moment_run> runs) {
+  absl::MutexLock lock(&call_mutex_);
+  canceller_.Begin();
+  MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("refresh"));
+  const Standing now = standing();
+  if (now.empty || now.rewound || now.in_flight.has_value()) {
+    MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanStep(false));
+  }
+  auto marked = tensors_.Mark(runs, "refresh");
+  MOMENT_CLIENT_RETURN_IF_ERROR(marked.status());
+  v1::RefreshRequest request;
+  request.set_operation(NewOperation());
+  *request.mutable_tensors() = tensors_.ToStore(*marked);
+  v1::RefreshResponse response;
+  MOMENT_CLIENT_RETURN_IF_ERROR(Call([&](Connection& connection, grpc::ClientContext* context) {
+    request.set_session(connection.session());
+    return FromGrpc(connection.stub().Refresh(context, request, &response));
+  }));
+  return response.commit();
+}
+
+absl::StatusOr<v1::CommitInfo> StoreClient::RefreshAll(bool discard, uint64_t start_sequence,
+                                                       const std::string& blob) {
+  absl::MutexLock lock(&call_mutex_);
+  canceller_.Begin();
+  MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("refresh"));
+  v1::RefreshRequest request;
+  request.set_operation(NewOperation());
+  request.mutable_whole()->set_discard(discard || standing().must_discard);
+  request.mutable_whole()->set_start_sequence(start_sequence);
+  request.set_blob(blob);
+  v1::RefreshResponse response;
+  Restand([](Standing& standing) { standing.changing = true; });
+  const uint64_t reconnects = standing().reconnects;
+  const absl::Status status = Call([&](Connection& connection, grpc::ClientContext* context) {
+    request.set_session(connection.session());
+    // A lost answer may have made the first commit: asked again, it starts over once more.
+    if (standing().reconnects != reconnects && connection.opened().has_last_applied()) {
+      request.mutable_whole()->set_discard(true);
+    }
+    return FromGrpc(connection.stub().Refresh(context, request, &response));
+  });
+  Restand([](Standing& standing) { standing.changing = false; });
+  MOMENT_CLIENT_RETURN_IF_ERROR(status);
+  StandAt(response.commit());
+  Restand([](Standing& standing) { standing.stale = false; });
+  return response.commit();
+}
+
+absl::Status StoreClient::Materialize(absl::Span<const moment_run> runs) {
+  absl::MutexLock lock(&call_mutex_);
+  canceller_.Begin();
+  MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("materialize"));
+  if (standing().empty) {
+    return absl::FailedPreconditionError("materialize: the store is empty");
+  }
+  v1::MaterializeRequest request;
+  request.set_operation(NewOperation());
+  if (!runs.empty()) {
+    auto marked = tensors_.Mark(runs, "materialize");
+    MOMENT_CLIENT_RETURN_IF_ERROR(marked.status());
+    *request.mutable_tensors() = tensors_.ToStore(*marked);
+  }
+  v1::MaterializeResponse response;
+  MOMENT_CLIENT_RETURN_IF_ERROR(Call([&](Connection& connection, grpc::ClientContext* context) {
+    request.set_session(connection.session());
+    return FromGrpc(connection.stub().Materialize(context, request, &response));
+  }));
+  if (runs.empty()) {
+    v1::CommitInfo position;
+    position.set_sequence(response.sequence());
+    position.set_step_id(response.step_id());
+    StandAt(position);
+    Restand([](Standing& standing) { standing.stale = false; });
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::CommitInfo> StoreClient::Rollback(uint64_t sequence) {
+  absl::MutexLock lock(&call_mutex_);
+  canceller_.Begin();
+  v1::RollbackRequest request;
+  request.set_operation(NewOperation());
+  request.set_sequence(sequence);
+  v1::RollbackResponse response;
+  Restand([](Standing& standing) { standing.changing = true; });
+  const absl::Status status = Call([&](Connection& connection, grpc::ClientContext* context) {
+    request.set_session(connection.session());
+    return FromGrpc(connection.stub().Rollback(context, request, &response));
+  });
+  Restand([](Standing& standing) { standing.changing = false; });
+  MOMENT_CLIENT_RETURN_IF_ERROR(status);
+  StandAt(response.commit());
+  absl::MutexLock state(&state_mutex_);
+  standing_.stale = true;
+  opened_.set_blob(response.blob());
+  *opened_.mutable_commits() = response.commits();
+  return response.commit();
+}
+
+absl::StatusOr<v1::Operation> StoreClient::GetOperation(const std::string& id) const {
+  std::shared_ptr<Connection> connection;
+  v1::GetOperationRequest request;
+  {
+    absl::MutexLock state(&state_mutex_);
+    connection = connection_;
+    request.set_operation(id.empty() ? standing_.operation : id);
+  }
+  if (connection == nullptr) {
+    return absl::UnavailableError("the daemon is away");
+  }
+  request.set_session(connection->session());
+  grpc::ClientContext context;
+  v1::Operation operation;
+  MOMENT_CLIENT_RETURN_IF_ERROR(
+      FromGrpc(connection->stub().GetOperation(&context, request, &operation)));
+  return operation;
+}
+
+}  // namespace moment::client

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace moment::client {
+
+// The trainer's memory of one tensor; no bytes if it has none.
+struct Buffer {
+  std::byte* data = nullptr;
+  uint64_t length_bytes = 0;
+};
+
+// Pointer and length of every tensor's parameter, and of its gradient while a step runs; by store
+// index. The one place where the ring's bounds are checked against. Thread-safe: the trainer's
+// thread binds, the ring's thread copies; a bind waits for a copy in progress, so that after Clear
+// the old memory is not touched.
+class TensorTable {
+ public:
+  enum class Kind { kParameter, kGradient };
+
+  explicit TensorTable(size_t tensors);
+
+  void BindParameters(std::vector<Buffer> buffers, uint64_t generation) ABSL_LOCKS_EXCLUDED(mutex_);
+  void BindGradients(std::vector<Buffer> buffers) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ClearParameters() ABSL_LOCKS_EXCLUDED(mutex_);
+  void ClearGradients() ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetGeneration(uint64_t generation) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // For the ring's thread: hold the mutex over a whole command.
+  absl::Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
+  uint64_t generation() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return generation_; }
+  // Address of bytes [offset, offset + length) of the buffer; nullptr if it has no such bytes.
+  std::byte* Find(Kind kind, uint32_t tensor, uint64_t offset_bytes, uint64_t length_bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  const size_t tensors_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Buffer> parameters_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Buffer> gradients_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace moment::client

@@ -9,7 +9,14 @@ enum class DataType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 constexpr uint64_t SizeBytes(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
 // An exact sequence of rounded operations; docs/internals/numerics.md.
-enum class Profile : uint8_t { kTorchCpu, kTorchCuda, kTorchCudaForeach, kTorchCuda210, kTe };
+enum class Profile : uint8_t {
+  kTorchCpu,
+  kTorchCuda,
+  kTorchCudaForeach,
+  kTorchCuda210,
+  kTe,
+  kTorchCpuIeee,  // kTorchCpu with a correctly rounded square root: torch without AVX-512
+};
 
 enum class AdamMode : uint8_t { kAdamW, kAdam };
 

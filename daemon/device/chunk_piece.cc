@@ -1,0 +1,201 @@
+#include "daemon/device/chunk_piece.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/device/adam_constants.h"
+#include "daemon/device/segment_types.h"
+
+namespace moment::device {
+namespace {
+
+bool Computes(Profile profile) {
+  return profile == Profile::kTorchCpu || profile == Profile::kTorchCpuIeee;
+}
+
+absl::Status CheckSegments(const ChunkWork& work) {
+  if (work.in.data[kMain] == nullptr) {
+    return absl::InvalidArgumentError("chunk without mains");
+  }
+  if (work.op == ChunkOp::kMaterialize) {
+    return absl::OkStatus();
+  }
+  for (int s = 0; s < kSegmentCount; ++s) {
+    const bool reads = s == kMain || !work.moments_zero;
+    if (work.out.data[s] == nullptr || (reads && work.in.data[s] == nullptr)) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk without memory of segment ", s));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRun(const ChunkWork& work, const Run& run, uint64_t previous_end) {
+  const auto refuse = [&run](absl::string_view reason) {
+    return absl::InvalidArgumentError(absl::StrCat("run of tensor ", run.tensor, ": ", reason));
+  };
+  if (run.first < previous_end || run.first > work.elements ||
+      run.count > work.elements - run.first) {
+    return refuse("out of order or outside of its chunk");
+  }
+  if (!run.participates || run.count == 0) {
+    return absl::OkStatus();
+  }
+  if (run.parameter == nullptr) {
+    return refuse("no parameter buffer");
+  }
+  if (work.op != ChunkOp::kAdam) {
+    return absl::OkStatus();
+  }
+  if (run.gradient == nullptr) {
+    return refuse("no gradient buffer");
+  }
+  if (run.hyperparameters >= work.hyperparameters.size() || run.t == 0) {
+    return refuse("no such hyperparameters, or a step of zero");
+  }
+  return absl::OkStatus();
+}
+
+// One piece on its way through the chunk's runs.
+class Piece {
+ public:
+  Piece(const ChunkWork& work, InstructionSet set) : work_(work), set_(set) {}
+
+  void Run(uint64_t begin, uint64_t end) {
+    uint64_t position = begin;
+    for (const auto* run = FirstRunPast(begin); run != RunsEnd() && run->first < end; ++run) {
+      const uint64_t from = std::max(run->first, begin);
+      const uint64_t to = std::min(run->first + run->count, end);
+      CopyAlong(position, from);
+      RunElements(*run, from, to);
+      position = std::max(position, to);
+    }
+    CopyAlong(position, end);
+  }
+
+ private:
+  using RunType = moment::device::Run;
+
+  const RunType* RunsEnd() const { return work_.runs.data() + work_.runs.size(); }
+
+  const RunType* FirstRunPast(uint64_t element) const {
+    return std::partition_point(work_.runs.data(), RunsEnd(), [element](const RunType& run) {
+      return run.first + run.count <= element;
+    });
+  }
+
+  uint64_t Bytes(int segment) const { return SizeBytes(work_.segment_types[segment]); }
+
+  const std::byte* In(int segment, uint64_t element) const {
+    return work_.in.data[segment] + element * Bytes(segment);
+  }
+  std::byte* Out(int segment, uint64_t element) const {
+    return work_.out.data[segment] + element * Bytes(segment);
+  }
+
+  void CopySegment(int segment, uint64_t from, uint64_t to) const {
+    const uint64_t length_bytes = (to - from) * Bytes(segment);
+    if (segment != kMain && work_.moments_zero) {
+      std::memset(Out(segment, from), 0, length_bytes);
+    } else if (work_.in.data[segment] != work_.out.data[segment]) {
+      std::memcpy(Out(segment, from), In(segment, from), length_bytes);
+    }
+  }
+
+  void CopyAlong(uint64_t from, uint64_t to) const {
+    if (from >= to || work_.op == ChunkOp::kMaterialize) {
+      return;
+    }
+    for (int segment = 0; segment < kSegmentCount; ++segment) {
+      CopySegment(segment, from, to);
+    }
+  }
+
+  void RunElements(const RunType& run, uint64_t from, uint64_t to) {
+    if (from >= to) {
+      return;
+    }
+    if (!run.participates) {
+      CopyAlong(from, to);
+      return;
+    }
+    switch (work_.op) {
+      case ChunkOp::kAdam:
+        Adam(run, from, to);
+        return;
+      case ChunkOp::kRefresh:
+        WidenKernel(set_, run.parameter_type)(Parameter(run, from), Out(kMain, from), to - from);
+        CopySegment(kExpAvg, from, to);
+        CopySegment(kExpAvgSq, from, to);
+        return;
+      case ChunkOp::kMaterialize:
+        NarrowKernel(set_, run.parameter_type)(In(kMain, from), Parameter(run, from), to - from);
+        return;
+    }
+  }
+
+  static std::byte* Parameter(const RunType& run, uint64_t element) {
+    return static_cast<std::byte*>(run.parameter) +
+           (element - run.first) * SizeBytes(run.parameter_type);
+  }
+
+  void Adam(const RunType& run, uint64_t from, uint64_t to) {
+    AdamArrays arrays;
+    arrays.main_in = In(kMain, from);
+    if (!work_.moments_zero) {
+      arrays.exp_avg_in = In(kExpAvg, from);
+      arrays.exp_avg_sq_in = In(kExpAvgSq, from);
+    }
+    arrays.main_out = Out(kMain, from);
+    arrays.exp_avg_out = Out(kExpAvg, from);
+    arrays.exp_avg_sq_out = Out(kExpAvgSq, from);
+    arrays.gradient = static_cast<const std::byte*>(run.gradient) +
+                      (from - run.first) * SizeBytes(run.gradient_type);
+    arrays.parameter = Parameter(run, from);
+    arrays.count = to - from;
+    const AdamTypes types{work_.segment_types[kExpAvg], work_.segment_types[kExpAvgSq],
+                          run.gradient_type, run.parameter_type};
+    FindAdamKernel(set_, types)(ConstantsOf(run), arrays);
+  }
+
+  // Neighbouring tensors share hyperparameters and t as a rule, and the powers are slow.
+  const AdamConstants& ConstantsOf(const RunType& run) {
+    if (run.t != constants_t_ || run.hyperparameters != constants_hyperparameters_) {
+      constants_ =
+          MakeAdamConstants(work_.hyperparameters[run.hyperparameters], run.t, work_.profile);
+      constants_t_ = run.t;
+      constants_hyperparameters_ = run.hyperparameters;
+    }
+    return constants_;
+  }
+
+  const ChunkWork& work_;
+  const InstructionSet set_;
+  AdamConstants constants_;
+  uint64_t constants_t_ = 0;  // no step has it
+  uint32_t constants_hyperparameters_ = 0;
+};
+
+}  // namespace
+
+absl::Status CheckWork(const ChunkWork& work) {
+  if (!Computes(work.profile)) {
+    return absl::InvalidArgumentError(
+        "the host device computes the profiles torch-cpu and torch-cpu-ieee");
+  }
+  MOMENT_RETURN_IF_ERROR(CheckSegmentTypes(work.segment_types));
+  MOMENT_RETURN_IF_ERROR(CheckSegments(work));
+  uint64_t previous_end = 0;
+  for (const Run& run : work.runs) {
+    MOMENT_RETURN_IF_ERROR(CheckRun(work, run, previous_end));
+    previous_end = run.first + run.count;
+  }
+  return absl::OkStatus();
+}
+
+void RunPiece(const ChunkWork& work, InstructionSet set, uint64_t begin, uint64_t end) {
+  Piece(work, set).Run(begin, end);
+}
+
+}  // namespace moment::device

@@ -23,7 +23,7 @@ class File {
   virtual absl::StatusOr<uint64_t> Size() const = 0;
   // Makes the file exactly `length` bytes with all blocks reserved and reading as zero: what it
   // held before is gone. Durable after a sync of the file. RESOURCE_EXHAUSTED if there is no room;
-  // the file's length and bytes are then anything.
+  // the file's bytes are then gone, or as they were.
   virtual absl::Status Allocate(uint64_t length) = 0;
 
  protected:

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,6 +55,19 @@ absl::Status Prepare(int fd, const std::string& path, const OpenOptions& options
   return SetFlags(fd, path, options.direct);
 }
 
+// Reserves blocks for an empty file; an errno.
+int Reserve(int fd, uint64_t length) {
+  struct statvfs space {};
+  if (::fstatvfs(fd, &space) == 0 && length / space.f_frsize > space.f_bfree) {
+    return ENOSPC;  // asked first: ext4 would fill the disk for everyone before it fails
+  }
+  int result = 0;
+  do {
+    result = length == 0 ? 0 : ::fallocate(fd, 0, 0, static_cast<off_t>(length));
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<File>> PosixFile::Open(const std::string& path,
@@ -85,14 +99,13 @@ absl::Status PosixFile::Allocate(uint64_t length) {
   if (::ftruncate(fd_.get(), 0) != 0) {
     return base::ErrnoStatus(errno, "empty", path());
   }
-  int result = 0;
-  do {
-    result = length == 0 ? 0 : ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(length));
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
-    return base::ErrnoStatus(errno, absl::StrCat("reserve ", length, " bytes for"), path());
+  const int error = Reserve(fd_.get(), length);
+  if (error == 0) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  // What was reserved before the room ended goes back. The first error is the one to tell.
+  [[maybe_unused]] const int emptied = ::ftruncate(fd_.get(), 0);
+  return base::ErrnoStatus(error, absl::StrCat("reserve ", length, " bytes for"), path());
 }
 
 }  // namespace moment::io

@@ -27,6 +27,12 @@ class TransferAges {
     first_waiting_.store(submitted_ns, std::memory_order_relaxed);
   }
 
+  // By a submitting thread, before the one that moves knows of the transfer.
+  void SetFirstWaitingIfNone(uint64_t submitted_ns) {
+    uint64_t none = 0;
+    first_waiting_.compare_exchange_strong(none, submitted_ns, std::memory_order_relaxed);
+  }
+
   uint64_t OldestNs() const {
     uint64_t oldest = first_waiting_.load(std::memory_order_relaxed);
     for (const std::atomic<uint64_t>& slot : in_flight_) {

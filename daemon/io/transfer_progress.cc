@@ -11,7 +11,7 @@ namespace moment::io {
 namespace {
 
 // Moves in a row without progress (EINTR, EAGAIN, or less than one aligned block).
-constexpr uint32_t kMaxAttempts = 10000;
+constexpr uint32_t kMaxAttempts = 1000;
 
 const char* OpName(IoOp op) {
   switch (op) {

@@ -26,6 +26,8 @@ namespace moment::v1 {
 
 #define MOMENT_RING_MAGIC 0x31474e49524d4f4dull /* "MOMRING1" */
 
+#define MOMENT_RING_NO_RUN 0xffffffffu
+
 enum RingOp {
   RING_OP_GRADIENTS_IN = 1,    // trainer's gradients -> slot
   RING_OP_PARAMETERS_IN = 2,   // trainer's parameters -> slot
@@ -56,6 +58,9 @@ struct alignas(64) RingCommand {
   uint32_t slot;
   uint32_t run_count;
   uint32_t result;  // RingResult, written by the client
+  // With RING_RESULT_NO_BUFFER: the run it is about, written by the client if it knows; the daemon
+  // leaves MOMENT_RING_NO_RUN here.
+  uint32_t failed_run;
 };
 
 // Bytes [tensor_offset_bytes, + length_bytes) of tensor `tensor`'s parameter or gradient buffer, at

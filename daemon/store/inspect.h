@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "daemon/base/worker_pool.h"
 #include "daemon/io/file_system.h"
 #include "daemon/io/io_engine.h"
+#include "daemon/store/names.h"
 #include "moment/v1/admin.pb.h"
 #include "moment/v1/disk.pb.h"
 
@@ -30,9 +30,6 @@ absl::StatusOr<v1::DescribeResponse> ReadStore(io::FileSystem& files, io::IoEngi
 absl::StatusOr<std::vector<v1::StoreSummary>> ListStores(io::FileSystem& files,
                                                          io::IoEngine& engine,
                                                          const std::string& state_directory);
-
-// Directory of a store, relative names escaped; it need not exist.
-std::string StoreDirectory(absl::string_view state_directory, const v1::StoreName& name);
 
 struct VerifyOptions {
   // Called from the calling thread, with growing `bytes_done`, the last time with both equal.

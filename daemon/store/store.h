@@ -87,6 +87,9 @@ struct OpenParameters {
   uint64_t commit_every = 1;
   uint64_t blob_limit_bytes = 0;
   uint32_t owner_uid = 0;
+  // Opens at the live commit of this sequence instead of the newest, by a new id (Rollback): the
+  // way past a newest commit whose data is damaged.
+  std::optional<uint64_t> rollback_to;
 };
 
 // A change of the store under way. The files it writes go back to the store when it is destroyed
@@ -134,9 +137,10 @@ class Store {
   virtual const std::string& directory() const = 0;
   virtual const std::string& uuid() const = 0;
   virtual std::shared_ptr<const Layout> layout() const = 0;
-  // Store index of each tensor of OpenParameters; tensors that no commit names yet.
+  // Store index of each tensor of OpenParameters; tensors of layout() that the newest commit does
+  // not name yet (none for an empty store).
   virtual const std::vector<uint32_t>& tensor_index() const = 0;
-  virtual const std::vector<uint32_t>& added_tensors() const = 0;
+  virtual std::vector<uint32_t> added_tensors() const = 0;
   virtual uint64_t reserved_bytes() const = 0;
   virtual std::vector<std::string> warnings() const = 0;
 

@@ -1,0 +1,13 @@
+#pragma once
+
+namespace moment::store {
+
+// Mistakes that tests plant to see that their harness reports them; all off outside tests.
+struct StoreFaults {
+  bool record_before_sync = false;  // the record is made durable before the data files are
+  bool reuse_before_erase = false;  // files of dropped commits are free while their records stay
+  bool erase_without_sync = false;  // the erasure of a record is not synced before reuse
+  bool single_record_copy = false;  // only the first copy is written
+};
+
+}  // namespace moment::store

@@ -1,0 +1,141 @@
+#include "daemon/store/file_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moment::store {
+
+void FileTable::Add(uint32_t bucket, FileState file) {
+  absl::MutexLock lock(&mutex_);
+  Bucket& target = buckets_[bucket];
+  target.next_number = std::max(target.next_number, file.number + 1);
+  target.entries.push_back({.state = std::move(file)});
+}
+
+void FileTable::Remove(uint32_t bucket, uint32_t number) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Entry>& entries = buckets_[bucket].entries;
+  std::erase_if(entries, [&](const Entry& entry) { return entry.state.number == number; });
+}
+
+std::shared_ptr<io::File> FileTable::Find(uint32_t bucket, uint32_t number) const {
+  absl::MutexLock lock(&mutex_);
+  const Entry* entry = FindEntry(bucket, number);
+  return entry == nullptr ? nullptr : entry->state.file;
+}
+
+std::vector<FileTable::FileState> FileTable::Files(uint32_t bucket) const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<FileState> files;
+  for (const Entry& entry : buckets_[bucket].entries) {
+    files.push_back(entry.state);
+  }
+  return files;
+}
+
+std::vector<FileTable::FileState> FileTable::Unused(uint32_t bucket) const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<FileState> files;
+  for (const Entry& entry : buckets_[bucket].entries) {
+    if (!entry.named && entry.lease == 0) {
+      files.push_back(entry.state);
+    }
+  }
+  return files;
+}
+
+uint32_t FileTable::ReserveNumber(uint32_t bucket) {
+  absl::MutexLock lock(&mutex_);
+  return buckets_[bucket].next_number++;
+}
+
+std::optional<FileTable::Lease> FileTable::Take(uint32_t bucket, uint64_t id) {
+  absl::MutexLock lock(&mutex_);
+  Entry* chosen = nullptr;
+  for (Entry& entry : buckets_[bucket].entries) {
+    const bool free = entry.state.writable && !entry.named && entry.lease == 0;
+    if (free && (chosen == nullptr || (entry.state.fresh && !chosen->state.fresh))) {
+      chosen = &entry;
+    }
+  }
+  if (chosen == nullptr) {
+    return std::nullopt;
+  }
+  chosen->lease = ++last_lease_;
+  chosen->leased_by = id;
+  Lease lease{.number = chosen->state.number,
+              .file = chosen->state.file,
+              .fresh = std::exchange(chosen->state.fresh, false)};
+  lease.hold = std::shared_ptr<void>(
+      nullptr, [table = shared_from_this(), bucket, number = lease.number,
+                serial = chosen->lease](void*) { table->Release(bucket, number, serial); });
+  return lease;
+}
+
+bool FileTable::IsLeased(uint32_t bucket, uint32_t number, uint64_t id) const {
+  absl::MutexLock lock(&mutex_);
+  const Entry* entry = FindEntry(bucket, number);
+  return entry != nullptr && entry->lease != 0 && entry->leased_by == id;
+}
+
+bool FileTable::IsNamed(uint32_t bucket, uint32_t number) const {
+  absl::MutexLock lock(&mutex_);
+  const Entry* entry = FindEntry(bucket, number);
+  return entry != nullptr && entry->named;
+}
+
+void FileTable::SetRecords(const std::vector<RecordSummary>& records) {
+  absl::MutexLock lock(&mutex_);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    for (Entry& entry : buckets_[b].entries) {
+      entry.named = std::any_of(records.begin(), records.end(), [&](const RecordSummary& record) {
+        return b < record.buckets.size() && record.buckets[b].file() == entry.state.number;
+      });
+    }
+  }
+}
+
+void FileTable::EndLease(uint32_t bucket, uint32_t number) {
+  absl::MutexLock lock(&mutex_);
+  if (Entry* entry = FindEntry(bucket, number); entry != nullptr) {
+    entry->lease = 0;
+  }
+}
+
+uint64_t FileTable::size_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  uint64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    for (const Entry& entry : bucket.entries) {
+      bytes += entry.state.file_bytes;
+    }
+  }
+  return bytes;
+}
+
+void FileTable::Release(uint32_t bucket, uint32_t number, uint64_t lease) {
+  absl::MutexLock lock(&mutex_);
+  if (Entry* entry = FindEntry(bucket, number); entry != nullptr && entry->lease == lease) {
+    entry->lease = 0;
+  }
+}
+
+FileTable::Entry* FileTable::FindEntry(uint32_t bucket, uint32_t number) {
+  for (Entry& entry : buckets_[bucket].entries) {
+    if (entry.state.number == number) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+const FileTable::Entry* FileTable::FindEntry(uint32_t bucket, uint32_t number) const {
+  for (const Entry& entry : buckets_[bucket].entries) {
+    if (entry.state.number == number) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace moment::store

@@ -19,7 +19,7 @@ namespace {
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kMaxBackoffMs = 1'000;
-constexpr absl::Duration kHealthTimeout = absl::Seconds(2);
+constexpr absl::Duration kHealthTimeout = absl::Milliseconds(100);
 constexpr absl::Duration kHealthPause = absl::Milliseconds(50);
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {

@@ -51,6 +51,8 @@ class Connection {
   // Attaches the table's buffers and starts the ring.
   absl::Status Attach(v1::AttachRequest request, TensorTable* table, Canceller& canceller);
   absl::Status Detach(uint64_t generation, Canceller& canceller);
+  // Ends the ring's thread: no buffer is touched by it after this.
+  void StopRing();
   // "ring"; empty before Attach.
   const std::string& transport() const { return transport_; }
   // Ring commands so far that wrote parameters.
@@ -58,8 +60,6 @@ class Connection {
 
  private:
   Connection() = default;
-
-  void StopRing();
 
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Optimizer::Stub> stub_;

@@ -70,8 +70,9 @@ absl::Status StoreClient::FirstOpen(const moment_open_options& options) {
     pause = std::min(2 * pause, kLongestPause);
   }
   AdoptOpened();
+  const v1::OpenResponse answer = opened();
   tensors_ = TensorMap(DescribeTensors(options),
-                       {opened().tensor_index().begin(), opened().tensor_index().end()});
+                       {answer.tensor_index().begin(), answer.tensor_index().end()});
   table_ = std::make_unique<TensorTable>(tensors_.store_size());
   gradient_types_.resize(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -133,6 +134,7 @@ absl::Status StoreClient::CallUntil(const Rpc& rpc, absl::Time deadline) {
       connection = connection_;
     }
     if (connection == nullptr || !connection->alive()) {
+      connection.reset();
       MOMENT_CLIENT_RETURN_IF_ERROR(Reconnect(deadline));
       continue;
     }
@@ -147,6 +149,7 @@ absl::Status StoreClient::CallUntil(const Rpc& rpc, absl::Time deadline) {
     if (absl::Now() >= deadline) {
       return WithContext(status, "gave up waiting for the daemon");
     }
+    connection.reset();
     MOMENT_CLIENT_RETURN_IF_ERROR(Reconnect(deadline));
     // The time to wait is for a daemon that is away, not for a step that had to be repeated.
     deadline = absl::Now() + retry_for_;
@@ -175,13 +178,16 @@ bool StoreClient::Lost(const absl::Status& status) {
 }
 
 absl::Status StoreClient::Reconnect(absl::Time deadline) {
+  std::shared_ptr<Connection> lost;
   {
     absl::MutexLock state(&state_mutex_);
-    if (connection_ != nullptr) {
-      lost_session_ = connection_->session();
-      lost_writes_ += connection_->parameter_writes();
-      connection_.reset();
-    }
+    lost = std::exchange(connection_, nullptr);
+  }
+  if (lost != nullptr) {
+    lost_session_ = lost->session();
+    lost->StopRing();
+    lost_writes_ += lost->parameter_writes();
+    lost.reset();
   }
   absl::Duration pause = kFirstPause;
   for (;;) {

@@ -1,0 +1,13 @@
+"""The Python client of momentd, over the C ABI of libmoment.so.
+
+`momentd.torch` has the optimizers, `momentd.spawn` runs a private daemon, `momentd.Store` is the C
+ABI as an object. The library is found by MOMENTD_LIBRARY, then beside this package, then by the
+system's loader.
+"""
+
+from momentd.daemon import Daemon, spawn
+from momentd.errors import Error, ForkedError, Rewound
+from momentd.store import Store
+
+__version__ = "0.1.0"
+__all__ = ["Daemon", "Error", "ForkedError", "Rewound", "Store", "spawn"]

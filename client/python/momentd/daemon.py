@@ -1,0 +1,128 @@
+"""A private daemon for one trainer: no service to install, no root."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+
+from momentd import _library
+from momentd.errors import Error
+
+_STOP_SECONDS = 60.0
+
+
+class Daemon:
+    """A running momentd, made by spawn(); a context manager. `socket` is where it serves."""
+
+    def __init__(self, process, socket, directory):
+        self.process = process
+        self.socket = socket
+        self._directory = directory
+        self._pid = os.getpid()
+
+    def close(self):
+        """Stops the daemon: it commits, drains and exits. Calling it again does nothing.
+
+        A forked child may call it, too: there it does nothing, the daemon belongs to the parent.
+        """
+        if os.getpid() != self._pid:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.close()
+
+
+def _find_binary(binary):
+    named = binary or os.environ.get("MOMENTD_BINARY")
+    found = named or shutil.which("momentd")
+    if not found or not os.access(found, os.X_OK):
+        raise FileNotFoundError(
+            f"momentd: no program at {named}" if named else
+            "momentd was not found; set MOMENTD_BINARY to its path, or put it on PATH"
+        )
+    return os.fspath(found)
+
+
+def _tied_to_parent(command):
+    """The daemon drains and ends when its parent dies, however it dies. The kernel ties it to the
+    thread that starts it, so this is done for the main thread only, which lasts as long as the
+    process."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return command
+    return [setpriv, "--pdeathsig", "TERM", "--", *command]
+
+
+def _await(process, socket, timeout, log):
+    library = _library.load()
+    deadline_steps = max(int(timeout / 0.25), 1)
+    for _ in range(deadline_steps):
+        if library.moment_ping(os.fsencode(socket), 0.25) == _library.OK:
+            return
+        if process.poll() is not None:
+            break
+    message = library.moment_last_error().decode("utf-8", "replace")
+    log.seek(0)
+    tail = log.read().decode("utf-8", "replace").strip().splitlines()[-5:]
+    if process.poll() is not None:
+        message = f"it exited with status {process.returncode}"
+    else:
+        process.terminate()
+        process.wait()
+    raise Error("UNAVAILABLE", "\n".join([f"momentd did not start: {message}", *tail]))
+
+
+def spawn(state_dir, *, socket_dir=None, binary=None, arguments=(), log=None, timeout=30.0):
+    """Runs momentd on `state_dir` for this process alone and waits until it serves.
+
+    state_dir: a directory, made if it is missing.
+    socket_dir: where the sockets go; a temporary one by default (a socket's path has at most 107
+        bytes).
+    binary: the program; MOMENTD_BINARY, then `momentd` on PATH by default.
+    arguments: further flags of momentd.
+    log: a path for what the daemon prints; shown only if it does not start, by default.
+    timeout: seconds to wait for it.
+
+    Returns a Daemon; pass its `socket` to the optimizer and close() it at the end. It also ends when
+    this process ends, when spawn() was called on the main thread.
+    """
+    program = _find_binary(binary)
+    pathlib.Path(state_dir).mkdir(parents=True, exist_ok=True)
+    directory = None
+    if socket_dir is None:
+        directory = tempfile.TemporaryDirectory(prefix="momentd-")
+        socket_dir = directory.name
+    command = [program, "--state-dir", os.fspath(state_dir), "--socket-dir", os.fspath(socket_dir)]
+    socket = os.path.join(socket_dir, "momentd.sock")
+    output = open(log, "a+b") if log is not None else tempfile.TemporaryFile()
+    try:
+        process = subprocess.Popen(
+            _tied_to_parent(command + list(arguments)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for the trainer
+        )
+        _await(process, socket, timeout, output)
+    except BaseException:
+        if directory is not None:
+            directory.cleanup()
+        raise
+    finally:
+        output.close()
+    return Daemon(process, socket, directory)

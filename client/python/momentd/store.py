@@ -1,0 +1,387 @@
+"""The C ABI as an object: one open store. Pointers are plain integers; no torch here."""
+
+import ctypes
+import os
+import weakref
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional, Sequence
+
+from momentd import _library as c
+from momentd._caller import Caller, raise_for
+from momentd.errors import ForkedError, Rewound
+
+
+class Tensor(NamedTuple):
+    """A rank-local tensor: its name within the member, shape, and parameter type."""
+
+    name: str
+    shape: Sequence[int]
+    type: int = c.FLOAT32
+    member: int = 0
+
+
+class Member(NamedTuple):
+    """One optimizer of the store, with its moments' types."""
+
+    name: str = "opt0_0"
+    exp_avg: int = c.FLOAT32
+    exp_avg_sq: int = c.FLOAT32
+
+
+@dataclass
+class Group:
+    """Tensors (by index) that share hyperparameters in a step."""
+
+    tensors: Sequence[int]
+    lr: float
+    betas: Sequence[float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    mode: int = c.ADAMW
+    maximize: bool = False
+    gradient_scale: float = 1.0
+
+
+class Commit(NamedTuple):
+    id: int
+    sequence: int
+    due: bool
+    step_id: bytes
+    unix_time_ns: int
+
+
+class Info(NamedTuple):
+    """Where the store stands; see moment_info in moment.h."""
+
+    empty: bool
+    parameters_stale: bool
+    step_in_flight: bool
+    rewound: bool
+    sequence: int
+    step_id: bytes
+    commit_every: int
+    profile: int
+    reserved_bytes: int
+    resident_bytes: int
+    lease_seconds: float
+    reconnects: int
+    store_uuid: str
+    device: str
+    io_engine: str
+    transport: str
+
+
+class Statistics(NamedTuple):
+    """Where the seconds and bytes of a step went; see moment_statistics in moment.h."""
+
+    sequence: int
+    replayed: bool
+    bytes_read: int
+    bytes_written: int
+    total_seconds: float
+    waiting_for_read_seconds: float
+    waiting_for_copy_seconds: float
+    waiting_for_adam_seconds: float
+    waiting_for_frame_seconds: float
+    waiting_for_commit_seconds: float
+    adam_seconds: float
+    chunks: int
+    chunks_in_pool: int
+
+
+@dataclass
+class Options:
+    """How a store is opened; see moment_open_options in moment.h."""
+
+    job: str
+    role: str = "model"
+    rank: int = 0
+    members: Sequence[Member] = field(default_factory=lambda: [Member()])
+    tensors: Sequence[Tensor] = ()
+    positional: bool = False
+    profile: Optional[str] = None
+    commit_every: int = 1
+    blob_limit_bytes: int = 0
+    bucket_elements: int = 0
+    resume: Optional[str] = None
+    takeover: bool = False
+    socket: Optional[str] = None
+    state_directory: Optional[str] = None
+    device: Optional[str] = None
+    connect_for_seconds: float = 10.0
+    retry_for_seconds: float = 300.0
+
+
+def _text(value):
+    return None if value is None else os.fsencode(value)
+
+
+def _choice(choices, value, what):
+    if value not in choices:
+        names = ", ".join(repr(name) for name in choices)
+        raise ValueError(f"{what}={value!r}: it must be one of {names}")
+    return choices[value]
+
+
+def _runs(indices):
+    """Sorted tensor indices as an array of runs."""
+    runs = []
+    for index in sorted(indices):
+        if runs and runs[-1][0] + runs[-1][1] == index:
+            runs[-1][1] += 1
+        else:
+            runs.append([index, 1])
+    return (c.Run * len(runs))(*[tuple(run) for run in runs])
+
+
+def _pointers(addresses):
+    return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+def _fields(struct, kind):
+    """A C struct as one of the named tuples above."""
+    values = []
+    for name in kind._fields:
+        value = getattr(struct, name)
+        if isinstance(value, ctypes.Array):
+            value = bytes(value)
+        elif isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        wanted = kind.__annotations__[name]
+        values.append(bool(value) if wanted is bool else value)
+    return kind(*values)
+
+
+def _open_options(options, keep):
+    """The C struct of `options`; what it points to is appended to `keep`."""
+    members = (c.Member * len(options.members))()
+    for at, member in zip(members, options.members):
+        at.name, at.exp_avg, at.exp_avg_sq = _utf8(member.name), member.exp_avg, member.exp_avg_sq
+    tensors = (c.Tensor * len(options.tensors))()
+    for at, tensor in zip(tensors, options.tensors):
+        shape = (ctypes.c_uint64 * len(tensor.shape))(*tensor.shape)
+        keep.append(shape)
+        at.name, at.member, at.type = _utf8(tensor.name), tensor.member, tensor.type
+        at.dimensions = len(tensor.shape)
+        at.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_uint64))
+    keep += [members, tensors]
+    return c.OpenOptions(
+        struct_size=ctypes.sizeof(c.OpenOptions),
+        socket=_text(options.socket),
+        job=_utf8(options.job),
+        role=_utf8(options.role),
+        rank=options.rank,
+        members=members,
+        member_count=len(members),
+        tensors=tensors,
+        tensor_count=len(tensors),
+        positional=options.positional,
+        profile=_choice(c.PROFILES, options.profile, "profile"),
+        commit_every=options.commit_every,
+        blob_limit_bytes=options.blob_limit_bytes,
+        bucket_elements=options.bucket_elements,
+        resume=_choice(c.RESUMES, options.resume, "resume"),
+        takeover=options.takeover,
+        state_directory=_text(options.state_directory),
+        device=_text(options.device),
+        program=None,
+        connect_for_seconds=options.connect_for_seconds,
+        retry_for_seconds=options.retry_for_seconds,
+    )
+
+
+def _utf8(text):
+    encoded = text.encode("utf-8", "surrogateescape")
+    if b"\0" in encoded:
+        raise ValueError(f"a name with a NUL byte: {text!r}")
+    return encoded
+
+
+def _close(library, handle, caller, pid):
+    if os.getpid() == pid:
+        library.moment_close(handle)
+        caller.close()
+
+
+class Store:
+    """One open store. Threads as in moment.h; ForkedError in a forked child, at once."""
+
+    def __init__(self, options: Options):
+        self._library = c.load()
+        self._pid = os.getpid()
+        self._handle = ctypes.c_void_p()
+        self._caller = Caller(self._cancel)
+        keep = []
+        struct = _open_options(options, keep)
+        result = self._caller.call(
+            self._library.moment_open, ctypes.byref(struct), ctypes.byref(self._handle)
+        )
+        self._closer = None
+        if result.status != c.OK:
+            self._caller.close()
+            self._fail(result)
+        self._closer = weakref.finalize(
+            self, _close, self._library, self._handle, self._caller, self._pid
+        )
+
+    def close(self):
+        """Commits the last applied step and ends the session. Calling it again does nothing."""
+        self._check_process()
+        if self._closer is not None and self._closer.detach() is not None:
+            result = self._caller.call(self._library.moment_close, self._handle)
+            self._caller.close()
+            if result.status != c.OK:
+                self._fail(result)
+
+    @property
+    def closed(self):
+        return self._closer is None or not self._closer.alive
+
+    def info(self) -> Info:
+        info = c.sized(c.Info)
+        self._now(self._library.moment_get_info, ctypes.byref(info))
+        return _fields(info, Info)
+
+    def commits(self):
+        """Live commits as of the last open, reconnect or rollback, newest first."""
+        count = ctypes.c_size_t()
+        self._now(self._library.moment_commits, None, 0, ctypes.byref(count))
+        commits = (c.Commit * count.value)()
+        self._now(self._library.moment_commits, commits, count.value, ctypes.byref(count))
+        return [_fields(commit, Commit) for commit in commits]
+
+    def blob(self) -> bytes:
+        """What the trainer gave with the step that the store stands at."""
+        length = ctypes.c_size_t()
+        self._now(self._library.moment_blob, None, 0, ctypes.byref(length))
+        data = ctypes.create_string_buffer(max(length.value, 1))
+        self._now(self._library.moment_blob, data, length.value, ctypes.byref(length))
+        return data.raw[: length.value]
+
+    def warnings(self):
+        length = ctypes.c_size_t()
+        self._now(self._library.moment_warnings, None, 0, ctypes.byref(length))
+        text = ctypes.create_string_buffer(length.value + 1)
+        self._now(self._library.moment_warnings, text, length.value + 1, ctypes.byref(length))
+        return text.value.decode("utf-8", "replace").splitlines()
+
+    def added(self):
+        """Indices of tensors that this open added to an existing store."""
+        count = ctypes.c_size_t()
+        self._now(self._library.moment_added, None, 0, ctypes.byref(count))
+        tensors = (ctypes.c_uint32 * count.value)()
+        self._now(self._library.moment_added, tensors, count.value, ctypes.byref(count))
+        return list(tensors)
+
+    def attach(self, addresses: Sequence[int]):
+        """Addresses of all parameters, contiguous, in the order of the tensors."""
+        self._wait(self._library.moment_attach, _pointers(addresses), len(addresses))
+
+    def detach(self):
+        self._wait(self._library.moment_detach)
+
+    def step(
+        self,
+        groups: Sequence[Group],
+        gradients: Sequence[Optional[int]],
+        gradient_types: Sequence[int],
+        participants: Sequence[int],
+        blob: bytes = b"",
+        resend: bool = False,
+    ) -> Statistics:
+        """One Adam step. `gradients` and `gradient_types` have one entry a tensor."""
+        keep = []
+        array = (c.Group * len(groups))()
+        for at, group in zip(array, groups):
+            runs = _runs(group.tensors)
+            keep.append(runs)
+            at.lr, at.eps, at.weight_decay = group.lr, group.eps, group.weight_decay
+            at.beta1, at.beta2 = group.betas
+            at.mode, at.maximize = group.mode, group.maximize
+            at.gradient_scale = group.gradient_scale
+            at.runs, at.run_count = runs, len(runs)
+        taking_part = _runs(participants)
+        options = c.StepOptions(
+            struct_size=ctypes.sizeof(c.StepOptions),
+            groups=array,
+            group_count=len(array),
+            gradients=_pointers(gradients),
+            gradient_types=(ctypes.c_int * len(gradient_types))(*gradient_types),
+            participants=ctypes.cast(
+                taking_part if len(taking_part) else (c.Run * 1)(), ctypes.POINTER(c.Run)
+            ),
+            participant_count=len(taking_part),
+            blob=blob,
+            blob_bytes=len(blob),
+            resend=resend,
+        )
+        statistics = c.sized(c.Statistics)
+        self._wait(self._library.moment_step, ctypes.byref(options), ctypes.byref(statistics))
+        return _fields(statistics, Statistics)
+
+    def skip(self, blob: bytes = b"") -> int:
+        sequence = ctypes.c_uint64()
+        self._wait(self._library.moment_skip, blob, len(blob), ctypes.byref(sequence))
+        return sequence.value
+
+    def flush(self) -> Commit:
+        return self._committing(self._library.moment_flush)
+
+    def refresh(self, tensors: Sequence[int]) -> Commit:
+        runs = _runs(tensors)
+        return self._committing(self._library.moment_refresh, runs, len(runs))
+
+    def refresh_all(self, discard=False, start_sequence=0, blob: bytes = b"") -> Commit:
+        return self._committing(
+            self._library.moment_refresh_all, discard, start_sequence, blob, len(blob)
+        )
+
+    def materialize(self, tensors: Sequence[int] = ()):
+        runs = _runs(tensors)
+        self._wait(self._library.moment_materialize, runs, len(runs))
+
+    def rollback(self, sequence: int) -> Commit:
+        return self._committing(self._library.moment_rollback, sequence)
+
+    def _committing(self, function, *arguments):
+        commit = c.Commit()
+        self._wait(function, *arguments, ctypes.byref(commit))
+        return _fields(commit, Commit)
+
+    def _check_process(self):
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "the store was opened by the parent of this process: make the optimizer's calls in "
+                "the training process, not in a forked worker"
+            )
+
+    def _check_usable(self):
+        self._check_process()
+        if self.closed:
+            raise RuntimeError("the store is closed")
+
+    def _wait(self, function, *arguments):
+        """A call that may take long."""
+        self._check_usable()
+        result = self._caller.call(function, self._handle, *arguments)
+        if result.status != c.OK:
+            self._fail(result)
+
+    def _now(self, function, *arguments):
+        """A call that returns at once."""
+        self._check_usable()
+        status = function(self._handle, *arguments)
+        if status != c.OK:
+            message = self._library.moment_last_error().decode("utf-8", "replace")
+            raise RuntimeError(message)
+
+    def _cancel(self):
+        if self._handle:
+            self._library.moment_cancel(self._handle)
+
+    def _fail(self, result):
+        if result.status == c.REWOUND:
+            raise Rewound(result.message, self.info().sequence)
+        if result.status == c.FORKED:
+            raise ForkedError(result.message)
+        raise_for(result)

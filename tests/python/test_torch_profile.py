@@ -14,6 +14,7 @@ if "MOMENT_KERNEL_LIBRARY" not in os.environ:
 
 import kernel_library
 import torch_profile_cases as cases
+from torch_optimizers import CASES, Case
 
 PROFILE = cases.root_of_torch()
 SETS = kernel_library.available_sets()
@@ -43,18 +44,18 @@ def test_square_root_has_torchs_bits_for_every_mantissa():
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
-@pytest.mark.parametrize("name", cases.CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_fp32_over_sizes_and_steps(name, instruction_set):
     for seed, count in enumerate(cases.SIZES):
         for steps_before in (0, 9, 99_998):
-            assert differing(cases.CASES[name], count=count, steps_before=steps_before, steps=2,
+            assert differing(CASES[name], count=count, steps_before=steps_before, steps=2,
                              instruction_set=instruction_set, seed=seed) == 0, (
                 f"count {count}, t {steps_before + 1}, seed {seed}")
 
 
 @pytest.mark.parametrize("instruction_set", SETS)
 def test_a_run_from_the_first_step_on(instruction_set):
-    assert differing(cases.CASES["adamw-llm"], count=2053, steps_before=0, steps=300,
+    assert differing(CASES["adamw-llm"], count=2053, steps_before=0, steps=300,
                      instruction_set=instruction_set, seed=11) == 0
 
 
@@ -65,7 +66,7 @@ def test_a_run_from_the_first_step_on(instruction_set):
 def test_16_bit_parameters_and_gradients(name, parameter, gradient, instruction_set):
     for count in (1, 37, 4099):
         for steps_before in (0, 57, 99_999):
-            assert differing(cases.CASES[name], count=count, steps_before=steps_before, steps=4,
+            assert differing(CASES[name], count=count, steps_before=steps_before, steps=4,
                              parameter_type=FLOATS[parameter], gradient_type=FLOATS[gradient],
                              instruction_set=instruction_set, seed=count) == 0, (
                 f"count {count}, t {steps_before + 1}")
@@ -76,7 +77,7 @@ def test_bias_corrections_of_random_hyperparameters(steps_before):
     generator = torch.Generator().manual_seed(steps_before)
     for trial in range(25):
         draw = torch.rand(6, generator=generator, dtype=torch.float64).tolist()
-        case = cases.Case(is_adam=trial % 2 == 0, lr=10 ** (-6 * draw[0]),
+        case = Case(is_adam=trial % 2 == 0, lr=10 ** (-6 * draw[0]),
                           betas=(draw[1], 1 - 10 ** (-6 * draw[2])), eps=10 ** (-12 * draw[3]),
                           weight_decay=draw[4] if draw[5] < 0.7 else 0.0)
         assert differing(case, count=61, steps_before=steps_before, steps=2,
@@ -94,14 +95,14 @@ def test_nan_infinity_zero_and_subnormal_gradients(name, instruction_set):
             gradient[(i * 5 + step) % gradient.numel()] = value
 
     for steps_before in (0, 500):
-        assert differing(cases.CASES[name], count=67, steps_before=steps_before, steps=5,
+        assert differing(CASES[name], count=67, steps_before=steps_before, steps=5,
                          instruction_set=instruction_set, seed=3, spoil=spoil) == 0
 
 
 @pytest.mark.parametrize("steps_before", [(1 << 24) - 1, 1 << 24])
 def test_the_step_stands_still_at_2_to_the_24_as_in_torch(steps_before):
     # The second case: torch adds 1 to an fp32 2^24 and gets it back; ours is told 2^24 + 1.
-    case = cases.Case(betas=(0.9, 1 - 1e-8))
+    case = Case(betas=(0.9, 1 - 1e-8))
     assert differing(case, count=37, steps_before=steps_before, steps=1, instruction_set=SETS[0],
                      seed=1) == 0
 

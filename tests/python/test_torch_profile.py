@@ -115,6 +115,16 @@ def under(**environment):
     return json.loads(done.stdout)
 
 
+def test_the_profile_does_not_depend_on_torchs_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # torch cuts tensors above 32,768 elements
+    try:
+        assert differing(CASES["adamw"], count=70_003, steps_before=9, steps=2,
+                         instruction_set=SETS[-1], seed=2) == 0
+    finally:
+        torch.set_num_threads(threads)
+
+
 def has_avx512():
     return "avx512" in SETS
 

@@ -12,7 +12,6 @@ import torch
 import kernel_library
 from torch_optimizers import CASES, Torch, spread
 
-
 SIZES = (1, 7, 17, 37, 1001, 33003)
 
 

@@ -1,5 +1,6 @@
 """Profile torch-cpu against the installed torch, bit for bit (docs/internals/numerics.md)."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ if "MOMENT_KERNEL_LIBRARY" not in os.environ:
 
 import kernel_library
 import torch_profile_cases as cases
+from momentd.torch.profile import torch_profile
 from torch_optimizers import CASES, Case
 
 PROFILE = cases.root_of_torch()
@@ -27,6 +29,10 @@ def differing(case, **options):
 
 def test_the_installed_torch_follows_one_of_the_profiles():
     assert PROFILE is not None, f"capability {torch.backends.cpu.get_cpu_capability()}"
+
+
+def test_the_client_asks_for_the_profile_of_the_installed_torch():
+    assert torch_profile() == PROFILE
 
 
 @pytest.mark.skipif(PROFILE != "torch-cpu", reason="torch takes another square root here")
@@ -99,6 +105,12 @@ def test_nan_infinity_zero_and_subnormal_gradients(name, instruction_set):
                          instruction_set=instruction_set, seed=3, spoil=spoil) == 0
 
 
+def test_foreach_has_the_same_bits():
+    case = dataclasses.replace(CASES["adam-l2"], foreach=True)
+    assert differing(case, count=4099, steps_before=9, steps=3, instruction_set=SETS[-1],
+                     seed=4) == 0
+
+
 @pytest.mark.parametrize("steps_before", [(1 << 24) - 1, 1 << 24])
 def test_the_step_stands_still_at_2_to_the_24_as_in_torch(steps_before):
     # The second case: torch adds 1 to an fp32 2^24 and gets it back; ours is told 2^24 + 1.
@@ -135,7 +147,7 @@ def test_the_profile_does_not_depend_on_torchs_vector_width(capability):
         pytest.skip(f"no {capability} here")
     result = under(ATEN_CPU_CAPABILITY=capability)
     assert result.pop("capability") == capability.upper()
-    assert result.pop("profile") == PROFILE
+    assert result.pop("client") == result.pop("profile") == PROFILE
     assert set(result.values()) == {0}, result
 
 
@@ -151,5 +163,6 @@ def test_torch_without_fma_rounds_differently():
 def test_mkl_without_avx512_follows_torch_cpu_ieee():
     result = under(MKL_ENABLE_INSTRUCTIONS="AVX2")
     del result["capability"]
+    assert result.pop("client") == "torch-cpu-ieee"
     assert result.pop("profile") == "torch-cpu-ieee"
     assert set(result.values()) == {0}, result

@@ -13,6 +13,7 @@ class Case:
     eps: float = 1e-8
     weight_decay: float = 0.01
     maximize: bool = False
+    foreach: bool = False
 
 
 CASES = {
@@ -45,7 +46,8 @@ class Torch:
         self.parameter = torch.nn.Parameter(main.clone())
         maker = torch.optim.Adam if case.is_adam else torch.optim.AdamW
         self.optimizer = maker([self.parameter], lr=case.lr, betas=case.betas, eps=case.eps,
-                               weight_decay=case.weight_decay, maximize=case.maximize)
+                               weight_decay=case.weight_decay, maximize=case.maximize,
+                               foreach=case.foreach)
         self.state = self.optimizer.state[self.parameter]
         self.state["step"] = torch.tensor(float(steps_before), dtype=torch.float32)
         self.state["exp_avg"] = exp_avg.clone()

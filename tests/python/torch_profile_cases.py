@@ -10,6 +10,7 @@ import sys
 import torch
 
 import kernel_library
+from momentd.torch.profile import torch_profile
 from torch_optimizers import CASES, Torch, spread
 
 SIZES = (1, 7, 17, 37, 1001, 33003)
@@ -81,7 +82,8 @@ def root_of_torch():
 
 def main():
     profile = root_of_torch()
-    result = {"capability": torch.backends.cpu.get_cpu_capability(), "profile": profile}
+    result = {"capability": torch.backends.cpu.get_cpu_capability(), "profile": profile,
+              "client": torch_profile()}
     for name, case in CASES.items():
         result[name] = sum(
             compare(case, count=count, steps_before=steps_before, steps=2,

@@ -86,7 +86,8 @@ typedef enum moment_profile {
   MOMENT_PROFILE_TORCH_CUDA = 2,
   MOMENT_PROFILE_TORCH_CUDA_FOREACH = 3,
   MOMENT_PROFILE_TORCH_CUDA_210 = 4,
-  MOMENT_PROFILE_TE = 5
+  MOMENT_PROFILE_TE = 5,
+  MOMENT_PROFILE_TORCH_CPU_IEEE = 6
 } moment_profile;
 
 typedef enum moment_resume {

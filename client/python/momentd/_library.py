@@ -34,6 +34,7 @@ PROFILES = {
     "torch-cuda-foreach": 3,
     "torch-cuda-210": 4,
     "te": 5,
+    "torch-cpu-ieee": 6,
 }
 RESUMES = {None: 0, "never": 1, "must": 2, "auto": 3}
 

@@ -6,6 +6,7 @@ import torch
 
 from momentd import _library as c
 from momentd.store import Group, Member, Options, Store
+from momentd.torch.profile import torch_profile
 from momentd.torch.state import StreamedState
 from momentd.torch.tensors import TYPES, Names, Slot, check, moment_type
 
@@ -77,7 +78,7 @@ class _Streamed(torch.optim.Optimizer):
             job=job,
             role=role,
             rank=_default_rank() if rank is None else rank,
-            profile=profile,
+            profile=torch_profile() if profile is None else profile,
             commit_every=commit_every,
             blob_limit_bytes=blob_limit_bytes,
             bucket_elements=bucket_elements,

@@ -138,17 +138,20 @@ void RingExecutor::ExecuteIssued() {
     const uint64_t index = completed_ % slot_count_;
     v1::RingCommand command = commands_[index];
     v1::RingResult result = v1::RING_RESULT_BAD_COMMAND;
+    uint32_t failed_run = MOMENT_RING_NO_RUN;
     if (command.ticket == completed_ + 1 && command.slot < slot_count_ &&
         command.run_count <= max_runs_) {
-      result = Execute(command, runs_ + index * max_runs_);
+      result = Execute(command, runs_ + index * max_runs_, &failed_run);
     }
     commands_[index].result = result;
+    commands_[index].failed_run = failed_run;
     header_->completed.store(++completed_, std::memory_order_release);
     Signal(descriptors_.to_daemon);
   }
 }
 
-v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::RingRun* runs) {
+v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::RingRun* runs,
+                                     uint32_t* failed_run) {
   if (command.op < v1::RING_OP_GRADIENTS_IN || command.op > v1::RING_OP_PARAMETERS_OUT) {
     return v1::RING_RESULT_BAD_COMMAND;
   }
@@ -162,6 +165,7 @@ v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::R
   for (uint32_t i = 0; i < command.run_count; ++i) {
     const v1::RingRun run = runs[i];
     if (const v1::RingResult result = Copy(command, run); result != v1::RING_RESULT_OK) {
+      *failed_run = i;
       return result;
     }
   }

@@ -48,7 +48,8 @@ class RingExecutor {
   absl::Status Map(RingDescriptors descriptors);
   void Loop();
   void ExecuteIssued();
-  v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs);
+  v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs,
+                         uint32_t* failed_run);
   v1::RingResult Copy(const v1::RingCommand& command, const v1::RingRun& run);
 
   TensorTable* const table_;

@@ -14,17 +14,20 @@ std::string StoreClient::NewOperation() {
 }
 
 void StoreClient::StandAt(const v1::CommitInfo& commit) {
-  Restand([&commit](Standing& standing) {
-    standing.answered = Position{};
-    standing.answered.sequence = commit.sequence();
-    if (commit.step_id().size() == standing.answered.step_id.size()) {
-      standing.answered.step_id = commit.step_id();
-    }
-    standing.in_flight.reset();
-    standing.rewound = false;
-    standing.empty = false;
-    standing.must_discard = false;
-  });
+  Position position;
+  position.sequence = commit.sequence();
+  if (commit.step_id().size() == position.step_id.size()) {
+    position.step_id = commit.step_id();
+  }
+  absl::MutexLock lock(&state_mutex_);
+  if (standing_.in_flight.has_value() && *standing_.in_flight == position) {
+    opened_.set_blob(std::move(blob_in_flight_));  // it was applied after all
+  }
+  standing_.answered = std::move(position);
+  standing_.in_flight.reset();
+  standing_.rewound = false;
+  standing_.empty = false;
+  standing_.must_discard = false;
 }
 
 absl::Status StoreClient::CheckCanChange(absl::string_view call) const {
@@ -79,7 +82,9 @@ absl::StatusOr<v1::CommitInfo> StoreClient::RefreshAll(bool discard, uint64_t st
   Restand([](Standing& standing) { standing.changing = false; });
   MOMENT_CLIENT_RETURN_IF_ERROR(status);
   StandAt(response.commit());
-  Restand([](Standing& standing) { standing.stale = false; });
+  absl::MutexLock state(&state_mutex_);
+  standing_.stale = false;
+  opened_.set_blob(blob);
   return response.commit();
 }
 

@@ -12,6 +12,7 @@ namespace moment::client {
 namespace {
 
 constexpr absl::Duration kConnectSlice = absl::Seconds(2);
+constexpr absl::Duration kLeastConnect = absl::Milliseconds(100);
 constexpr absl::Duration kConfirmTimeout = absl::Seconds(5);
 constexpr absl::Duration kEndSessionTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
@@ -53,7 +54,7 @@ absl::Status StoreClient::FirstOpen(const moment_open_options& options) {
   const absl::Time deadline = absl::Now() + absl::Seconds(options.connect_for_seconds);
   absl::Duration pause = kFirstPause;
   for (;;) {
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(100));
+    const absl::Duration left = std::max(deadline - absl::Now(), kLeastConnect);
     auto connection =
         Connection::Open(socket_path_, request_, std::min(left, kConnectSlice), canceller_);
     if (connection.ok()) {
@@ -191,7 +192,8 @@ absl::Status StoreClient::Reconnect(absl::Time deadline) {
   }
   absl::Duration pause = kFirstPause;
   for (;;) {
-    const absl::Status status = TryReconnect();
+    const absl::Duration left = std::max(deadline - absl::Now(), kLeastConnect);
+    const absl::Status status = TryReconnect(std::min(left, kConnectSlice));
     if (status.ok() || canceller_.cancelled()) {
       return status.ok() ? status : absl::CancelledError("cancelled while waiting for the daemon");
     }
@@ -224,13 +226,13 @@ v1::OpenRequest StoreClient::ReconnectRequest() const {
   return request;
 }
 
-absl::Status StoreClient::TryReconnect() {
+absl::Status StoreClient::TryReconnect(absl::Duration connect_timeout) {
   // Where the connection broke but the daemon lives, our own session may still stand in the way. It
   // is ended by its id, so that nobody else's is: a reconnect never takes a store over.
   if (!lost_session_.empty()) {
     Connection::EndSession(socket_path_, lost_session_, kEndSessionTimeout);
   }
-  auto opened = Connection::Open(socket_path_, ReconnectRequest(), kConnectSlice, canceller_);
+  auto opened = Connection::Open(socket_path_, ReconnectRequest(), connect_timeout, canceller_);
   MOMENT_CLIENT_RETURN_IF_ERROR(opened.status());
   std::shared_ptr<Connection> connection = *std::move(opened);
   lost_session_ = connection->session();

@@ -63,7 +63,7 @@ class StoreClient {
   absl::StatusOr<v1::Operation> GetOperation(const std::string& id) const;
   void Cancel() { canceller_.Cancel(); }
   Standing standing() const ABSL_LOCKS_EXCLUDED(state_mutex_);
-  // What the last Open or Rollback answered.
+  // What the last Open or Rollback answered; its blob is that of the step the store stands at.
   v1::OpenResponse opened() const ABSL_LOCKS_EXCLUDED(state_mutex_);
   std::string transport() const ABSL_LOCKS_EXCLUDED(state_mutex_);
   std::vector<uint32_t> added() const;
@@ -83,7 +83,8 @@ class StoreClient {
   // The call failed because daemon or session is gone, not because of what it asked.
   bool Lost(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   absl::Status Reconnect(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
-  absl::Status TryReconnect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  absl::Status TryReconnect(absl::Duration connect_timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   v1::OpenRequest ReconnectRequest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   absl::StatusOr<Comparison> CheckReopened(const v1::OpenResponse& opened)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
@@ -132,6 +133,7 @@ class StoreClient {
   mutable absl::Mutex state_mutex_;
   Standing standing_ ABSL_GUARDED_BY(state_mutex_);
   v1::OpenResponse opened_ ABSL_GUARDED_BY(state_mutex_);
+  std::string blob_in_flight_ ABSL_GUARDED_BY(state_mutex_);
   // Written under both mutexes; null while a reconnect is under way.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(state_mutex_);
 };

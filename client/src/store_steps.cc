@@ -39,30 +39,31 @@ void StoreClient::Launch(bool resend, Request& request) {
   if (!resend) {
     standing_.in_flight = Position{standing_.answered.sequence + 1, RandomBytes16()};
   }
+  blob_in_flight_ = request.blob();
   request.set_sequence(standing_.in_flight->sequence);
   request.set_step_id(standing_.in_flight->step_id);
   request.set_follows(standing_.answered.step_id);
 }
 
 void StoreClient::Land(const absl::Status& status, bool parameters_written) {
-  Restand([&](Standing& standing) {
-    if (!standing.in_flight.has_value()) {
-      return;  // a reconnect found the store set back
-    }
-    if (status.ok()) {
-      standing.answered = *standing.in_flight;
-      standing.in_flight.reset();
-      return;
-    }
-    // A daemon that refused or failed a step for good left the state as it was; then only the
-    // parameters can be mixed. Of a call that broke off nothing is known.
-    const bool known = status.code() != absl::StatusCode::kUnavailable &&
-                       status.code() != absl::StatusCode::kCancelled &&
-                       status.code() != absl::StatusCode::kDeadlineExceeded;
-    if (known && !parameters_written) {
-      standing.in_flight.reset();
-    }
-  });
+  absl::MutexLock lock(&state_mutex_);
+  if (!standing_.in_flight.has_value()) {
+    return;  // a reconnect found the store set back
+  }
+  if (status.ok()) {
+    standing_.answered = *standing_.in_flight;
+    standing_.in_flight.reset();
+    opened_.set_blob(std::move(blob_in_flight_));
+    return;
+  }
+  // A daemon that refused or failed a step for good left the state as it was; then only the
+  // parameters can be mixed. Of a call that broke off nothing is known.
+  const bool known = status.code() != absl::StatusCode::kUnavailable &&
+                     status.code() != absl::StatusCode::kCancelled &&
+                     status.code() != absl::StatusCode::kDeadlineExceeded;
+  if (known && !parameters_written) {
+    standing_.in_flight.reset();
+  }
 }
 
 absl::Status StoreClient::UseGradientTypes(const std::vector<moment_type>& types) {

@@ -364,7 +364,7 @@ grpc::Status FakeDaemon::Apply(const v1::StepRequest& request, Live& live, FakeS
     return status;
   }
   if (Use(faults_.fail_step_midway)) {
-    Push(0, live, next);
+    Push(static_cast<uint32_t>(next.tensors.size() - 1), live, next);
     return Refuse(grpc::StatusCode::INTERNAL, "failed midway");
   }
   Commit(live.store);  // of the state before

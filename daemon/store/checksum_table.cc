@@ -48,6 +48,12 @@ uint64_t TableDigest(const ChecksumTableKey& key, std::span<const uint64_t> chec
   return WriteChecksumTable(key, checksums, table);
 }
 
+uint64_t ChecksumTableCount(std::span<const std::byte> bytes) {
+  return AsText(bytes.subspan(kMagicOffset, kMagicBytes)) == kChecksumTableMagic
+             ? GetUint64(bytes, kCountOffset)
+             : 0;
+}
+
 TableContent ReadChecksumTable(std::span<const std::byte> bytes, uint64_t count,
                                ChecksumTable& table) {
   if (AsText(bytes.subspan(kMagicOffset, kMagicBytes)) != kChecksumTableMagic ||

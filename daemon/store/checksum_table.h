@@ -58,6 +58,9 @@ uint64_t WriteChecksumTable(const ChecksumTableKey& key, std::span<const uint64_
 // The digest alone.
 uint64_t TableDigest(const ChecksumTableKey& key, std::span<const uint64_t> checksums);
 
+// The count that a table gives for itself; 0 for what is none. `bytes`: at least its header.
+uint64_t ChecksumTableCount(std::span<const std::byte> bytes);
+
 enum class TableContent : uint8_t {
   kTable,
   kNeverWritten,  // zeros

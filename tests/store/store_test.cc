@@ -1,25 +1,10 @@
 #include "daemon/store/store.h"
 
-#include "tests/store/store_driver.h"
+#include "tests/store/opened_store.h"
 #include "tests/support/catch.h"
 
 namespace moment::store {
 namespace {
-
-struct OpenedStore {
-  OpenedStore() { environment = SimulatedEnvironment(disk); }
-  absl::Status Open(const OpenParameters& parameters = SmallStore()) {
-    store.reset();
-    absl::StatusOr<std::unique_ptr<Store>> opened = Store::Open(environment, parameters);
-    if (opened.ok()) {
-      store = *std::move(opened);
-    }
-    return opened.status();
-  }
-  io::SimulatedDisk disk;
-  Environment environment;
-  std::unique_ptr<Store> store;
-};
 
 TEST_CASE("Store: an opened store is empty until the first commit", "[store]") {
   OpenedStore opened;

@@ -12,13 +12,17 @@
 
 namespace moment::pipeline {
 
+class FramePool;
+class IoScheduler;
+
 struct NodeOptions {
   uint64_t host_memory_bytes = uint64_t{1} << 30;  // budget of the frame pool, all stores together
   uint64_t slab_bytes = uint64_t{1} << 30;
   uint32_t io_depth = 16;  // transfers in flight per state directory
 };
 
-// What the stores of one process share. Thread-safe.
+// What the stores of one process share. Thread-safe. Outlives its pipelines; the engines and the
+// workers outlive it.
 class Node {
  public:
   static absl::StatusOr<std::unique_ptr<Node>> Create(const NodeOptions& options,
@@ -32,6 +36,12 @@ class Node {
   // Bytes moved since the start, by state directory.
   virtual uint64_t BytesRead(const std::string& state_directory) const = 0;
   virtual uint64_t BytesWritten(const std::string& state_directory) const = 0;
+
+  // For the pipelines.
+  virtual FramePool& frames() = 0;
+  virtual base::WorkerPool& workers() = 0;
+  // The scheduler of the state directory that holds this directory; null if none does.
+  virtual IoScheduler* SchedulerFor(const std::string& directory) = 0;
 };
 
 }  // namespace moment::pipeline

@@ -1,0 +1,204 @@
+#include "daemon/pipeline/chunk_io.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace moment::pipeline {
+namespace {
+
+// Runs `visit(segment, unit index within the bucket's table, data, bytes)` for each unit.
+template <typename Visit>
+void ForEachUnit(const Chunk& chunk, std::byte* data, int segments, Visit visit) {
+  for (int s = 0; s < segments; ++s) {
+    const SegmentExtent& extent = chunk.segments[s];
+    for (uint64_t unit = 0; unit < extent.units; ++unit) {
+      const uint64_t offset = unit * store::kChecksumUnitBytes;
+      const uint64_t bytes = std::min(store::kChecksumUnitBytes, extent.length_bytes - offset);
+      visit(s, unit, data + extent.frame_offset + offset, bytes);
+    }
+  }
+}
+
+}  // namespace
+
+ChunkIo::ChunkIo(const ChunkPlan& plan, IoScheduler& scheduler, base::WorkerPool& workers,
+                 EventLoop& loop, Listener& listener)
+    : plan_(plan),
+      scheduler_(scheduler),
+      workers_(workers),
+      loop_(loop),
+      listener_(listener),
+      share_(scheduler.OpenShare()) {}
+
+ChunkIo::~ChunkIo() { scheduler_.CloseShare(share_); }
+
+uint64_t ChunkIo::Submit(Frame* frame, store::BucketImage& image, io::IoOp op, int segments,
+                         IoClass io_class) {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  frame->io = this;
+  frame->image = &image;
+  frame->status = absl::OkStatus();
+  frame->request_count = segments;
+  frame->pending.store(segments);
+  uint64_t bytes = 0;
+  for (int s = 0; s < segments; ++s) {
+    const SegmentExtent& extent = chunk.segments[s];
+    IoRequest& request = frame->requests[s];
+    request.op = op;
+    request.file = &image.file();
+    request.offset = extent.file_offset;
+    request.data = frame->data + extent.frame_offset;
+    request.length = extent.length_bytes;
+    request.done = OnRequestDone;
+    request.context = frame;
+    bytes += extent.length_bytes;
+  }
+  for (int s = 0; s < segments; ++s) {
+    scheduler_.Submit(share_, &frame->requests[s], io_class);
+  }
+  return bytes;
+}
+
+uint64_t ChunkIo::Read(Frame* frame, store::BucketImage& image, IoClass io_class) {
+  frame->moments_zero = image.moments_zero();
+  return Submit(frame, image, io::IoOp::kRead, image.moments_zero() ? 1 : kSegmentCount, io_class);
+}
+
+uint64_t ChunkIo::Write(Frame* frame, store::BucketImage& image, bool main_only, IoClass io_class) {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  uint64_t next = 0;
+  ForEachUnit(
+      chunk, frame->data, kSegmentCount, [&](int segment, uint64_t unit, std::byte*, uint64_t) {
+        image.set_checksum(chunk.segments[segment].first_checksum + unit, frame->checksums[next++]);
+      });
+  return Submit(frame, image, io::IoOp::kWrite, main_only ? 1 : kSegmentCount, io_class);
+}
+
+void ChunkIo::OnRequestDone(IoRequest* request) noexcept {
+  auto* frame = static_cast<Frame*>(request->context);
+  if (frame->pending.fetch_sub(1) != 1) {
+    return;
+  }
+  auto* self = static_cast<ChunkIo*>(frame->io);
+  frame->status = RequestStatus(frame);
+  if (request->op == io::IoOp::kRead && frame->status.ok()) {
+    frame->task.run = RunVerify;
+    frame->task.frame = frame;
+    self->workers_.Post(&frame->task);
+    return;
+  }
+  self->PostResult(frame, request->op == io::IoOp::kRead ? OnReadEvent : OnWrittenEvent);
+}
+
+void ChunkIo::PostResult(Frame* frame, void (*run)(Event*) noexcept) {
+  frame->event.run = run;
+  frame->event.context = frame;
+  loop_.Post(&frame->event);
+}
+
+absl::Status ChunkIo::RequestStatus(Frame* frame) {
+  for (int s = 0; s < frame->request_count; ++s) {
+    const absl::Status& status = frame->requests[s].status;
+    if (!status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ChunkIo::OnReadEvent(Event* event) noexcept {
+  auto* frame = static_cast<Frame*>(event->context);
+  static_cast<ChunkIo*>(frame->io)->listener_.OnRead(frame, std::move(frame->status));
+}
+
+void ChunkIo::OnSealedEvent(Event* event) noexcept {
+  auto* frame = static_cast<Frame*>(event->context);
+  static_cast<ChunkIo*>(frame->io)->listener_.OnSealed(frame);
+}
+
+void ChunkIo::OnWrittenEvent(Event* event) noexcept {
+  auto* frame = static_cast<Frame*>(event->context);
+  static_cast<ChunkIo*>(frame->io)->listener_.OnWritten(frame, std::move(frame->status));
+}
+
+void ChunkIo::RunVerify(base::WorkerPool::Task* task) noexcept {
+  auto* frame = static_cast<FrameTask*>(task)->frame;
+  auto* self = static_cast<ChunkIo*>(frame->io);
+  frame->status = self->Verify(frame);
+  self->PostResult(frame, OnReadEvent);
+}
+
+absl::Status ChunkIo::Verify(Frame* frame) const {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  const store::BucketImage& image = *frame->image;
+  absl::Status status;
+  ForEachUnit(
+      chunk, frame->data, frame->request_count,
+      [&](int segment, uint64_t unit, const std::byte* data, uint64_t bytes) {
+        const SegmentExtent& extent = chunk.segments[segment];
+        const uint64_t expected = image.checksum(extent.first_checksum + unit);
+        if (status.ok() && XXH3_64bits(data, bytes) != expected) {
+          status = absl::DataLossError(absl::StrCat(
+              "checksum of ", store::SegmentName(segment), " differs in ", image.file().path(),
+              " at offset ", extent.file_offset + unit * store::kChecksumUnitBytes, ", ", bytes,
+              " bytes; roll back to another commit or load a save"));
+        }
+      });
+  return status;
+}
+
+void ChunkIo::Seal(Frame* frame, const SealOptions& options) {
+  frame->io = this;
+  frame->seal_from = options.copy_from;
+  frame->seal_zero_moments = options.zero_moments;
+  frame->task.run = RunSeal;
+  frame->task.frame = frame;
+  workers_.Post(&frame->task);
+}
+
+void ChunkIo::RunSeal(base::WorkerPool::Task* task) noexcept {
+  auto* frame = static_cast<FrameTask*>(task)->frame;
+  auto* self = static_cast<ChunkIo*>(frame->io);
+  self->SealBytes(frame);
+  self->PostResult(frame, OnSealedEvent);
+}
+
+void ChunkIo::SealBytes(Frame* frame) const {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  for (int s = 0; s < kSegmentCount; ++s) {
+    const SegmentExtent& extent = chunk.segments[s];
+    std::byte* data = frame->data + extent.frame_offset;
+    if (s != device::kMain && frame->seal_zero_moments) {
+      std::memset(data, 0, extent.length_bytes);
+      continue;
+    }
+    if (frame->seal_from != nullptr) {
+      std::memcpy(data, frame->seal_from->data + extent.frame_offset, extent.data_bytes);
+    }
+    std::memset(data + extent.data_bytes, 0, extent.length_bytes - extent.data_bytes);
+  }
+  uint64_t next = 0;
+  ForEachUnit(chunk, frame->data, kSegmentCount,
+              [&](int, uint64_t, const std::byte* data, uint64_t bytes) {
+                frame->checksums[next++] = XXH3_64bits(data, bytes);
+              });
+}
+
+void ChunkIo::Expedite(Frame* frame) {
+  for (int s = 0; s < frame->request_count; ++s) {
+    scheduler_.Expedite(&frame->requests[s]);
+  }
+}
+
+void ChunkIo::Cancel(Frame* frame) {
+  for (int s = 0; s < frame->request_count; ++s) {
+    scheduler_.Cancel(&frame->requests[s]);
+  }
+}
+
+}  // namespace moment::pipeline

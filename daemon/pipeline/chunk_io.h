@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/base/worker_pool.h"
+#include "daemon/pipeline/chunk_plan.h"
+#include "daemon/pipeline/event_loop.h"
+#include "daemon/pipeline/frame.h"
+#include "daemon/pipeline/io_scheduler.h"
+#include "daemon/store/store.h"
+
+namespace moment::pipeline {
+
+// What a frame's bytes go through beside the device: read and verify, seal (pads, checksums),
+// write. Starts on the loop's thread; the work is done by the I/O engine and the worker pool; each
+// start ends in one event on the loop. A frame is in one of these at a time.
+class ChunkIo {
+ public:
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // DATA_LOSS names the file and the offset.
+    virtual void OnRead(Frame* frame, absl::Status status) = 0;
+    virtual void OnSealed(Frame* frame) = 0;
+    virtual void OnWritten(Frame* frame, absl::Status status) = 0;
+  };
+
+  ChunkIo(const ChunkPlan& plan, IoScheduler& scheduler, base::WorkerPool& workers, EventLoop& loop,
+          Listener& listener);
+  ~ChunkIo();  // nothing is under way
+
+  // The frame's chunk from this image, which outlives the read: main alone if its moments are zero.
+  // Returns the bytes asked for.
+  uint64_t Read(Frame* frame, store::BucketImage& image, IoClass io_class);
+
+  struct SealOptions {
+    const Frame* copy_from = nullptr;  // the chunk's bytes are copied from there first
+    bool zero_moments = false;
+  };
+  // Zeroes the pads and computes frame->checksums.
+  void Seal(Frame* frame, const SealOptions& options);
+
+  // Into this image, which outlives the write, and its checksums.
+  uint64_t Write(Frame* frame, store::BucketImage& image, bool main_only, IoClass io_class);
+
+  void Expedite(Frame* frame);
+  void Cancel(Frame* frame);
+
+ private:
+  uint64_t Submit(Frame* frame, store::BucketImage& image, io::IoOp op, int segments,
+                  IoClass io_class);
+  void PostResult(Frame* frame, void (*run)(Event*) noexcept);
+  absl::Status Verify(Frame* frame) const;
+  void SealBytes(Frame* frame) const;
+  static absl::Status RequestStatus(Frame* frame);
+  static void OnRequestDone(IoRequest* request) noexcept;
+  static void RunVerify(base::WorkerPool::Task* task) noexcept;
+  static void RunSeal(base::WorkerPool::Task* task) noexcept;
+  static void OnReadEvent(Event* event) noexcept;
+  static void OnSealedEvent(Event* event) noexcept;
+  static void OnWrittenEvent(Event* event) noexcept;
+
+  const ChunkPlan& plan_;
+  IoScheduler& scheduler_;
+  base::WorkerPool& workers_;
+  EventLoop& loop_;
+  Listener& listener_;
+  IoShare* share_;
+};
+
+}  // namespace moment::pipeline

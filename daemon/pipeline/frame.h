@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/base/worker_pool.h"
+#include "daemon/pipeline/event_loop.h"
+#include "daemon/pipeline/io_scheduler.h"
+#include "daemon/store/store.h"
+
+namespace moment::pipeline {
+
+struct TargetImage;
+
+inline constexpr uint32_t kNoChunk = UINT32_MAX;
+
+// A frame holds one chunk of one file at one id.
+//   free       nothing
+//   reading    being read and verified
+//   clean      its bytes are in its file: the only state in which it may be updated in place
+//   computing  the device or the checksums work on it; its bytes are nowhere else
+//   dirty      complete, not in its file
+//   writing    handed to the scheduler; its bytes must not change before the write is complete
+enum class FrameState : uint8_t { kFree, kReading, kClean, kComputing, kDirty, kWriting };
+inline constexpr int kFrameStates = 6;
+
+struct Frame;
+struct FrameTask : base::WorkerPool::Task {
+  Frame* frame = nullptr;
+};
+
+// Owned by the frame table and touched by the loop's thread alone, but for what an I/O request or a
+// worker's task that runs uses.
+struct Frame {
+  std::byte* data = nullptr;
+  FrameState state = FrameState::kFree;
+  uint32_t chunk = kNoChunk;
+  // The file the bytes belong to, until they are in it; null for a clean frame, and for a result
+  // that is older than its file (the change has not been begun yet).
+  std::shared_ptr<TargetImage> target;
+  uint32_t users = 0;               // device work and checksums that read it
+  bool moments_zero = false;        // the moments count as zero, whatever the bytes are
+  bool orphan = false;              // no chunk refers to it: free at the end of its write
+  std::vector<uint64_t> checksums;  // of its units, segment after segment
+
+  // The read, write or checksum task under way.
+  IoRequest requests[store::kSegmentCount];
+  int request_count = 0;
+  std::atomic<int> pending{0};
+  absl::Status status;
+  store::BucketImage* image = nullptr;
+  const Frame* seal_from = nullptr;
+  bool seal_zero_moments = false;
+  FrameTask task;
+  Event event;
+  void* io = nullptr;
+
+  Frame* previous = nullptr;  // in the list of the frame table it is in
+  Frame* next = nullptr;
+};
+
+}  // namespace moment::pipeline

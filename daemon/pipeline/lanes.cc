@@ -1,0 +1,236 @@
+#include "daemon/pipeline/lanes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/memory.h"
+
+namespace moment::pipeline {
+
+enum class Stage : uint8_t { kIn, kDevice, kOut };
+
+struct Lanes::Lane {
+  Lanes* owner = nullptr;
+  uint32_t slot = 0;
+  Lane* next_free = nullptr;
+
+  PartWork work;
+  Stage stage = Stage::kIn;
+  std::vector<device::Run> runs;
+  std::vector<device::TransportRun> in;
+  std::vector<device::TransportRun> out;
+  uint64_t transferred = 0;  // runs of the present stage
+  uint64_t submitted = 0;    // runs of the present command
+  device::TransportCommand command;
+  device::ChunkWork device_work;
+  Event event;
+  absl::Status status;
+
+  static void OnCommandDone(device::TransportCommand* command, absl::Status status) noexcept {
+    static_cast<Lane*>(command->context)->Report(std::move(status));
+  }
+  static void OnDeviceDone(device::ChunkWork* work, absl::Status status) noexcept {
+    static_cast<Lane*>(work->context)->Report(std::move(status));
+  }
+  static void OnEvent(Event* event) noexcept {
+    auto* lane = static_cast<Lane*>(event->context);
+    lane->owner->Advance(*lane);
+  }
+  void Report(absl::Status result) {
+    status = std::move(result);
+    owner->loop_.Post(&event);
+  }
+};
+
+Lanes::Lanes(const ChunkPlan& plan, device::Device& device, EventLoop& loop, Listener& listener)
+    : plan_(plan), device_(device), loop_(loop), listener_(listener) {}
+
+Lanes::~Lanes() = default;
+
+void Lanes::Bind(std::shared_ptr<device::Transport> transport, std::vector<TensorTypes> types,
+                 uint64_t max_runs_of_a_part) {
+  Unbind();
+  transport_ = std::move(transport);
+  types_ = std::move(types);
+  for (uint32_t slot = 0; slot < transport_->slot_count(); ++slot) {
+    auto lane = std::make_unique<Lane>();
+    lane->owner = this;
+    lane->slot = slot;
+    lane->runs.reserve(max_runs_of_a_part);
+    lane->in.reserve(max_runs_of_a_part);
+    lane->out.reserve(max_runs_of_a_part);
+    lane->command.done = Lane::OnCommandDone;
+    lane->command.context = lane.get();
+    lane->device_work.done = Lane::OnDeviceDone;
+    lane->device_work.context = lane.get();
+    lane->event.run = Lane::OnEvent;
+    lane->event.context = lane.get();
+    lane->next_free = std::exchange(free_, lane.get());
+    lanes_.push_back(std::move(lane));
+  }
+}
+
+void Lanes::Unbind() {
+  free_ = nullptr;
+  lanes_.clear();
+  transport_.reset();
+}
+
+void Lanes::Start(const PartWork& work) {
+  Lane& lane = *free_;
+  free_ = lane.next_free;
+  ++busy_;
+  lane.work = work;
+  lane.status = absl::OkStatus();
+  lane.transferred = 0;
+  Build(lane);
+  if (lane.in.empty()) {
+    Compute(lane);
+    return;
+  }
+  lane.stage = Stage::kIn;
+  Transfer(lane,
+           work.pass->op == device::ChunkOp::kAdam ? device::TransportOp::kGradientsIn
+                                                   : device::TransportOp::kParametersIn,
+           lane.in);
+}
+
+// What goes in comes first in the slot; what goes out follows, so that neither overwrites the
+// other whatever their element sizes are.
+void Lanes::Build(Lane& lane) {
+  lane.runs.clear();
+  lane.in.clear();
+  lane.out.clear();
+  const Part& part = *lane.work.part;
+  const auto runs = plan_.runs(plan_.chunks()[lane.work.chunk]);
+  uint64_t slot_offset = 0;
+  for (const ChunkRun& run : runs.subspan(part.first_run, part.run_count)) {
+    AddRun(lane, run, &slot_offset);
+  }
+  if (lane.work.pass->op != device::ChunkOp::kRefresh) {
+    PlaceParameters(lane, slot_offset);
+  }
+}
+
+void Lanes::AddRun(Lane& lane, const ChunkRun& run, uint64_t* slot_offset) {
+  const Part& part = *lane.work.part;
+  const PassWork& pass = *lane.work.pass;
+  const uint64_t begin = std::max(run.chunk_first, part.first);
+  const uint64_t end = std::min(run.chunk_first + run.count, part.first + part.count);
+  device::Run out;
+  out.tensor = run.tensor;
+  out.first = begin - part.first;
+  out.count = end - begin;
+  out.participates = pass.participates[run.tensor] != 0;
+  out.gradient_type = types_[run.tensor].gradient;
+  out.parameter_type = types_[run.tensor].parameter;
+  if (out.participates && pass.op != device::ChunkOp::kMaterialize) {
+    const bool adam = pass.op == device::ChunkOp::kAdam;
+    const uint64_t size = device::SizeBytes(adam ? out.gradient_type : out.parameter_type);
+    std::byte* data = transport_->slot(lane.slot).data() + *slot_offset;
+    if (adam) {
+      out.gradient = data;
+      out.hyperparameters = pass.group_of[run.tensor];
+      out.t = pass.t[run.tensor];
+    } else {
+      out.parameter = data;
+    }
+    const uint64_t tensor_first = run.tensor_first + (begin - run.chunk_first);
+    lane.in.push_back({run.tensor, tensor_first * size, out.count * size, *slot_offset});
+    *slot_offset += base::RoundUp(out.count * size, kSlotAlignmentBytes);
+  }
+  lane.runs.push_back(out);
+}
+
+void Lanes::PlaceParameters(Lane& lane, uint64_t slot_offset) {
+  const Part& part = *lane.work.part;
+  const auto runs = plan_.runs(plan_.chunks()[lane.work.chunk]).subspan(part.first_run);
+  for (size_t i = 0; i < lane.runs.size(); ++i) {
+    device::Run& run = lane.runs[i];
+    if (!run.participates) {
+      continue;
+    }
+    const uint64_t size = device::SizeBytes(run.parameter_type);
+    const uint64_t tensor_first =
+        runs[i].tensor_first + (part.first + run.first - runs[i].chunk_first);
+    run.parameter = transport_->slot(lane.slot).data() + slot_offset;
+    lane.out.push_back({run.tensor, tensor_first * size, run.count * size, slot_offset});
+    slot_offset += base::RoundUp(run.count * size, kSlotAlignmentBytes);
+  }
+}
+
+void Lanes::Transfer(Lane& lane, device::TransportOp op,
+                     const std::vector<device::TransportRun>& runs) {
+  lane.submitted = std::min<uint64_t>(transport_->max_runs(), runs.size() - lane.transferred);
+  lane.command.op = op;
+  lane.command.slot = lane.slot;
+  lane.command.runs = std::span(runs).subspan(lane.transferred, lane.submitted);
+  transport_->Submit(&lane.command);
+}
+
+void Lanes::Compute(Lane& lane) {
+  const PartWork& part = lane.work;
+  const Chunk& chunk = plan_.chunks()[part.chunk];
+  const device::DataType* types = plan_.types(chunk);
+  device::ChunkWork& work = lane.device_work;
+  work.op = part.pass->op;
+  work.profile = part.pass->profile;
+  work.elements = part.part->count;
+  work.moments_zero = part.moments_zero;
+  work.runs = lane.runs;
+  work.hyperparameters = part.pass->hyperparameters;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    const uint64_t offset =
+        chunk.segments[s].frame_offset + part.part->first * device::SizeBytes(types[s]);
+    work.segment_types[s] = types[s];
+    work.in.data[s] = part.in->data + offset;
+    work.out.data[s] = part.out == nullptr ? nullptr : part.out->data + offset;
+  }
+  lane.stage = Stage::kDevice;
+  lane.transferred = 0;
+  ++computing_;
+  device_.Submit(&work);
+}
+
+void Lanes::Advance(Lane& lane) {
+  const uint32_t chunk = lane.work.chunk;
+  if (lane.stage == Stage::kDevice) {
+    --computing_;
+  } else {
+    lane.transferred += lane.submitted;
+  }
+  if (!lane.status.ok()) {
+    const absl::Status status = std::move(lane.status);
+    Finish(lane);
+    listener_.OnPartFailed(chunk, status);
+    return;
+  }
+  switch (lane.stage) {
+    case Stage::kIn:
+      if (lane.transferred < lane.in.size()) {
+        Transfer(lane, lane.command.op, lane.in);
+      } else {
+        Compute(lane);
+      }
+      return;
+    case Stage::kDevice:
+      listener_.OnPartComputed(chunk, lane.device_work.seconds);
+      lane.stage = Stage::kOut;
+      break;
+    case Stage::kOut:
+      break;
+  }
+  if (lane.transferred < lane.out.size()) {
+    Transfer(lane, device::TransportOp::kParametersOut, lane.out);
+    return;
+  }
+  Finish(lane);
+  listener_.OnPartSent(chunk);
+}
+
+void Lanes::Finish(Lane& lane) {
+  --busy_;
+  lane.next_free = std::exchange(free_, &lane);
+}
+
+}  // namespace moment::pipeline

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "daemon/pipeline/chunk_io.h"
+#include "daemon/pipeline/frame_table.h"
+#include "daemon/pipeline/lanes.h"
+#include "daemon/pipeline/part_plan.h"
+#include "daemon/pipeline/pass.h"
+#include "daemon/pipeline/wait_clock.h"
+#include "daemon/pipeline/write_back.h"
+
+namespace moment::pipeline {
+
+// Runs one pass at a time over the chunks: read -> verify -> through the lanes -> seal -> write,
+// the stages of different chunks at the same time, each bounded by frames and lanes. Between
+// passes it reads ahead for the next step. Belongs to the loop's thread; Pump is called after each
+// batch of events.
+class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
+ public:
+  struct Parts {
+    const ChunkPlan* plan = nullptr;
+    store::Store* store = nullptr;
+    FrameTable* frames = nullptr;
+    ChunkIo* io = nullptr;
+    Lanes* lanes = nullptr;
+    WriteBack* write_back = nullptr;
+    Committer* committer = nullptr;
+    EventLoop* loop = nullptr;
+  };
+  using Done = std::function<void(absl::Status, const v1::StepStatistics&)>;
+
+  void Connect(const Parts& parts) { parts_ = parts; }
+  void SetPartPlan(PartPlan plan) { part_plan_ = std::move(plan); }
+
+  // No pass is under way. `done` runs on the loop. If it fails the applied state is what it was.
+  void Start(PassSpec spec, Done done);
+  // Ends the pass under way with this status as soon as nothing works on its frames.
+  void Fail(const absl::Status& status);
+  bool active() const { return pass_ != nullptr; }
+
+  void Pump();
+  // The applied state was replaced (by Rollback) or the allowance changed.
+  void RestartPrefetch();
+  void StopPrefetch() { prefetching_ = false; }
+  // Gives up frames that are not allowed any more.
+  void AdjustFrames();
+
+  void OnRead(Frame* frame, absl::Status status) override;
+  void OnSealed(Frame* frame) override;
+  void OnWritten(Frame* frame, absl::Status status) override;
+  void OnPartComputed(uint32_t chunk, double device_seconds) override;
+  void OnPartSent(uint32_t chunk) override;
+  void OnPartFailed(uint32_t chunk, const absl::Status& status) override;
+
+ private:
+  // Why the next chunk does not go on.
+  enum class Block : uint8_t { kNone, kRead, kFrame, kLane };
+
+  // Setting up and beginning the change.
+  void PrepareSlots();
+  void PostBegin();
+  void OnBegun(absl::StatusOr<std::unique_ptr<store::Mutation>> mutation);
+  void MakeTargets();
+
+  // Moving chunks on.
+  bool StartReads();  // false: a chunk lacks a frame
+  void StartParts();
+  bool BeginChunk(uint32_t chunk);
+  bool BeginMaterialize(uint32_t chunk);
+  Frame* ResultFrame(uint32_t chunk);
+  bool HandOut(uint32_t chunk);
+  void ChunkComputed(uint32_t chunk);
+  void SealResult(uint32_t chunk);
+  void WriteResult(Frame* frame);
+  void ChunkSent(uint32_t chunk);
+  void FindFrame();
+  bool SpillOne();
+  WaitFor Waiting() const;
+
+  // The end.
+  bool Complete() const;
+  void Apply();
+  void Supersede(Frame* frame);
+  void DropResults();
+  void FinishPass(const absl::Status& status);
+
+  void Prefetch();
+  store::BucketImage* BaseImage(uint32_t chunk) const;
+  void ReadChunk(uint32_t chunk, Frame* frame, IoClass io_class);
+
+  Parts parts_;
+  PartPlan part_plan_;
+
+  std::unique_ptr<Pass> pass_;
+  Done done_;
+  absl::Status failure_;
+  bool dropped_ = false;  // the failed pass's results are gone
+  std::unique_ptr<store::Mutation> mutation_;
+  Targets targets_;
+  bool begin_posted_ = false;
+  bool begun_ = false;
+  size_t next_read_ = 0;  // indices into the pass's order
+  size_t next_issue_ = 0;
+  size_t next_part_ = 0;
+  size_t results_left_ = 0;  // chunks not computed and sealed
+  size_t sends_left_ = 0;    // chunks whose parameters the trainer does not have
+  uint32_t sealing_ = 0;
+  Block block_ = Block::kNone;
+
+  bool prefetching_ = true;
+  uint32_t prefetch_next_ = 0;
+  WaitClock clock_;
+  v1::StepStatistics statistics_;
+  uint64_t step_bytes_read_ = 0;  // for the step under way, or for the next
+};
+
+}  // namespace moment::pipeline

@@ -2,6 +2,10 @@
 
 #include <cstddef>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace moment::device {
 namespace {
 
@@ -17,10 +21,20 @@ const KernelTable* TableOf(InstructionSet set) {
   return nullptr;
 }
 
+#if defined(__x86_64__)
+// clang 14's __builtin_cpu_supports does not know this one.
+bool HasF16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 bool ProcessorHas(InstructionSet set) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   switch (set) {
     case InstructionSet::kScalar:
       return true;

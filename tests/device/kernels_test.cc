@@ -184,7 +184,7 @@ TEST_CASE("Kernels: every type combination has the scalar reference's bits", "[d
       for (DataType exp_avg_sq : {DataType::kFloat32, DataType::kBFloat16}) {
         for (DataType gradient : kTypes) {
           for (DataType parameter : kTypes) {
-            for (uint64_t count : {0, 1, 5, 15, 16, 33, 257}) {
+            for (uint64_t count : {0u, 1u, 5u, 15u, 16u, 33u, 257u}) {
               const AdamTypes types{exp_avg, exp_avg_sq, gradient, parameter};
               INFO(Name(set).data() << " count " << count);
               REQUIRE(Agrees(set, types, count, random));

@@ -73,6 +73,13 @@ void RingClient::WaitForIssued(uint64_t issued) {
   }
 }
 
+void RingClient::SetTensor(uint32_t index, Tensor tensor) {
+  absl::MutexLock lock(&mutex_);
+  tensors_[index] = tensor;
+}
+
+void RingClient::WaitForIdle() { absl::MutexLock lock(&mutex_); }
+
 uint64_t RingClient::ExecuteOne() {
   const uint64_t done = header().completed.load(std::memory_order_relaxed);
   const uint64_t entry = done % header().slots;
@@ -94,14 +101,15 @@ void RingClient::Signal() {
 
 uint32_t RingClient::Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                              uint32_t* failed_run) {
+  absl::MutexLock lock(&mutex_);
   std::byte* slot = slots_ + command.slot * header().slot_bytes;
   for (uint32_t i = 0; i < command.run_count; ++i) {
     const v1::RingRun& run = runs[i];
-    const auto found = tensors.find(run.tensor);
+    const auto found = tensors_.find(run.tensor);
     const bool gradient = command.op == v1::RING_OP_GRADIENTS_IN;
-    const std::span<std::byte> buffer = found == tensors.end() ? std::span<std::byte>()
-                                        : gradient             ? found->second.gradient
-                                                               : found->second.parameter;
+    const std::span<std::byte> buffer = found == tensors_.end() ? std::span<std::byte>()
+                                        : gradient              ? found->second.gradient
+                                                                : found->second.parameter;
     if (run.tensor_offset_bytes + run.length_bytes > buffer.size()) {
       *failed_run = i;
       return v1::RING_RESULT_NO_BUFFER;

@@ -7,13 +7,14 @@
 #include <span>
 #include <thread>
 
+#include "absl/synchronization/mutex.h"
 #include "daemon/base/fd.h"
 #include "proto/moment/v1/ring.h"
 
 namespace moment::device {
 
 // The other side of a ring, written against proto/moment/v1/ring.h alone: a trainer for tests. Its
-// thread executes commands strictly in order; tests set the buffers before they submit commands.
+// thread executes commands strictly in order.
 class RingClient {
  public:
   struct Tensor {
@@ -27,7 +28,11 @@ class RingClient {
   RingClient(const RingClient&) = delete;
   RingClient& operator=(const RingClient&) = delete;
 
-  std::map<uint32_t, Tensor> tensors;
+  // The tensor's buffers, for commands executed from here on.
+  void SetTensor(uint32_t index, Tensor tensor);
+  // Before reading buffers that a command wrote: a thread checker sees no order in memory that is
+  // mapped twice.
+  void WaitForIdle();
 
   v1::RingHeader& header() { return *reinterpret_cast<v1::RingHeader*>(control_); }
   v1::RingCommand& command(uint64_t entry);
@@ -53,6 +58,8 @@ class RingClient {
   uint64_t control_bytes_ = 0;
   uint64_t slots_bytes_ = 0;
   std::thread thread_;
+  absl::Mutex mutex_;  // held while executing
+  std::map<uint32_t, Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moment::device

@@ -98,11 +98,11 @@ bool AllAborted(const std::vector<Results::Entry>& entries, const std::string& r
 }
 
 TEST_CASE("RingTransport: carries gradients in and parameters out", "[device]") {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), true);
   std::vector<std::byte> gradient(100, std::byte{7});
   std::vector<std::byte> parameter(100, std::byte{9});
-  client.tensors[5] = {gradient, parameter};
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), true);
+  client.SetTensor(5, {gradient, parameter});
   Results results;
   Command in(results, TransportOp::kGradientsIn, 1, {{5, 10, 20, 64}});
   ring->Submit(&in);
@@ -117,6 +117,7 @@ TEST_CASE("RingTransport: carries gradients in and parameters out", "[device]") 
   Command out(results, TransportOp::kParametersOut, 2, {{5, 92, 8, 0}});
   ring->Submit(&out);
   REQUIRE(results.Wait(2).size() == 2);
+  client.WaitForIdle();
   CHECK(parameter[91] == std::byte{9});
   CHECK(parameter[92] == std::byte{3});
   CHECK(parameter[99] == std::byte{3});
@@ -129,10 +130,10 @@ TEST_CASE("RingTransport: carries gradients in and parameters out", "[device]") 
 }
 
 TEST_CASE("RingTransport: commands end in the order submitted, many more than slots", "[device]") {
-  auto ring = MakeRing(3);
-  RingClient client(ring->descriptors(), true);
   Results results;
   auto commands = EmptyCommands(results, 5000, 3);
+  auto ring = MakeRing(3);
+  RingClient client(ring->descriptors(), true);
   for (auto& command : commands) {
     ring->Submit(command.get());
   }
@@ -146,10 +147,10 @@ TEST_CASE("RingTransport: commands end in the order submitted, many more than sl
 }
 
 TEST_CASE("RingTransport: never issues more commands than slots", "[device]") {
-  auto ring = MakeRing(3);
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 10, 3);
+  auto ring = MakeRing(3);
+  RingClient client(ring->descriptors(), false);
   for (auto& command : commands) {
     ring->Submit(command.get());
   }
@@ -164,10 +165,10 @@ TEST_CASE("RingTransport: never issues more commands than slots", "[device]") {
 }
 
 TEST_CASE("RingTransport: commands carry the generation of their Attach", "[device]") {
-  auto ring = MakeRing(2);
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 2, 2);
+  auto ring = MakeRing(2);
+  RingClient client(ring->descriptors(), false);
   ring->SetGeneration(41);
   ring->Submit(commands[0].get());
   ring->SetGeneration(42);
@@ -178,10 +179,10 @@ TEST_CASE("RingTransport: commands carry the generation of their Attach", "[devi
 }
 
 TEST_CASE("RingTransport: a missing buffer is named, and the ring goes on", "[device]") {
+  std::vector<std::byte> gradient(100);
   auto ring = MakeRing();
   RingClient client(ring->descriptors(), true);
-  std::vector<std::byte> gradient(100);
-  client.tensors[1] = {gradient, {}};
+  client.SetTensor(1, {gradient, {}});
   Results results;
   Command missing(results, TransportOp::kGradientsIn, 0, {{1, 0, 100, 0}, {77, 8, 100, 128}});
   Command small(results, TransportOp::kGradientsIn, 1, {{1, 50, 51, 0}});
@@ -217,10 +218,10 @@ TEST_CASE("RingTransport: a client that does not say which buffer is missing is 
 
 TEST_CASE("RingTransport: a command that a client calls malformed is an internal error",
           "[device]") {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 1, 3);
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
   ring->Submit(commands[0].get());
   client.WaitForIssued(1);
   // An acknowledgement without a result is one: that is what the daemon left there.
@@ -249,6 +250,8 @@ TEST_CASE("RingTransport: refuses a command that does not fit, without asking th
 }
 
 TEST_CASE("RingTransport: the client cannot resize or reseal the shared memory", "[device]") {
+  Results results;
+  auto commands = EmptyCommands(results, 1, 3);
   auto ring = MakeRing();
   RingClient client(ring->descriptors(), true);
   for (int fd : {client.control_fd(), client.slots_fd()}) {
@@ -260,8 +263,6 @@ TEST_CASE("RingTransport: the client cannot resize or reseal the shared memory",
     CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1);
     CHECK(errno == EPERM);
   }
-  Results results;
-  auto commands = EmptyCommands(results, 1, 3);
   ring->Submit(commands[0].get());
   REQUIRE(results.Wait(1).size() == 1);
   CHECK(results.Wait(1)[0].status.ok());
@@ -277,10 +278,10 @@ TEST_CASE("RingTransport: holes that the client punches read as zeros", "[device
 
 // Two commands are outstanding; the client writes nonsense and signals.
 void CheckNonsenseCloses(void (*spoil)(RingClient&), const std::string& reason) {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 6, 3);
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
   for (size_t i = 0; i < 5; ++i) {
     ring->Submit(commands[i].get());
   }
@@ -316,10 +317,10 @@ TEST_CASE("RingTransport: an unknown result closes the ring", "[device]") {
 }
 
 TEST_CASE("RingTransport: a counter that goes back closes the ring", "[device]") {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 2, 3);
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
   ring->Submit(commands[0].get());
   ring->Submit(commands[1].get());
   client.WaitForIssued(2);
@@ -335,10 +336,10 @@ TEST_CASE("RingTransport: a counter that goes back closes the ring", "[device]")
 
 TEST_CASE("RingTransport: what the client writes over its commands does not reach the daemon",
           "[device]") {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 4, 3);
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
   for (auto& command : commands) {
     ring->Submit(command.get());
   }
@@ -362,14 +363,14 @@ TEST_CASE("RingTransport: what the client writes over its commands does not reac
 
 TEST_CASE("RingTransport: an eventfd that the client filled does not block the daemon",
           "[device]") {
+  Results results;
+  auto commands = EmptyCommands(results, 1, 3);
   auto ring = MakeRing();
   const int to_client = ring->descriptors()[2];
   RingClient client(ring->descriptors(), false);
   const uint64_t full = UINT64_MAX - 1;
   REQUIRE(::write(to_client, &full, sizeof(full)) == sizeof(full));
   REQUIRE(::fcntl(to_client, F_SETFL, 0) == 0);  // its O_NONBLOCK is shared
-  Results results;
-  auto commands = EmptyCommands(results, 1, 3);
   ring->Submit(commands[0].get());
   client.ExecuteOne();
   REQUIRE(results.Wait(1).size() == 1);
@@ -377,10 +378,10 @@ TEST_CASE("RingTransport: an eventfd that the client filled does not block the d
 }
 
 TEST_CASE("RingTransport: Close ends what is outstanding and what comes later", "[device]") {
-  auto ring = MakeRing();
-  RingClient client(ring->descriptors(), false);
   Results results;
   auto commands = EmptyCommands(results, 9, 3);
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
   for (size_t i = 0; i < 8; ++i) {
     ring->Submit(commands[i].get());
   }
@@ -435,11 +436,11 @@ class Child {
 
 TEST_CASE("RingTransport: the trainer's death ends what is outstanding", "[device]") {
   Child child;
+  Results results;
+  auto commands = EmptyCommands(results, 6, 3);
   auto ring = MakeRing();
   RingClient client(ring->descriptors(), false);
   REQUIRE(ring->WatchPeer(child.pidfd()).ok());
-  Results results;
-  auto commands = EmptyCommands(results, 6, 3);
   for (size_t i = 0; i < 5; ++i) {
     ring->Submit(commands[i].get());
   }
@@ -458,9 +459,9 @@ TEST_CASE("RingTransport: the trainer's death ends what is outstanding", "[devic
 TEST_CASE("RingTransport: a process that is dead already closes the ring at once", "[device]") {
   Child child;
   child.Kill();
-  auto ring = MakeRing();
   Results results;
   auto commands = EmptyCommands(results, 2, 3);
+  auto ring = MakeRing();
   ring->Submit(commands[0].get());
   REQUIRE(ring->WatchPeer(child.pidfd()).ok());
   REQUIRE(results.Wait(1).size() == 1);

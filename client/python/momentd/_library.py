@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import sysconfig
 import threading
 from ctypes import (
     POINTER,
@@ -232,8 +233,12 @@ def _candidates():
     named = os.environ.get("MOMENTD_LIBRARY")
     if named:
         return [named]
-    beside = pathlib.Path(__file__).parent
-    files = [beside / _NAME, beside / "libmoment.so"]
+    package = pathlib.Path(__file__).resolve().parent
+    files = [package / _NAME, package / "libmoment.so"]
+    # <prefix>/share/momentd/python/momentd, as `cmake --install` lays it out.
+    prefix = package.parents[3]
+    libraries = ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}")
+    files += [prefix / directory / _NAME for directory in libraries]
     return [str(file) for file in files if file.exists()] + [_NAME]
 
 

@@ -101,6 +101,7 @@ def spawn(state_dir, *, socket_dir=None, binary=None, arguments=(), log=None, ti
     Returns a Daemon; pass its `socket` to the optimizer and close() it at the end. It also ends when
     this process ends, when spawn() was called on the main thread.
     """
+    _library.load()  # before a process is started that would have to be stopped again
     program = _find_binary(binary)
     pathlib.Path(state_dir).mkdir(parents=True, exist_ok=True)
     directory = None

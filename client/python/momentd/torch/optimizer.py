@@ -170,13 +170,15 @@ class _Streamed(torch.optim.Optimizer):
 
     def _extend(self):
         """Opens the store again with the tensors that were added since."""
+        if self._ready:
+            with torch.no_grad():
+                self._make_ready()
         before = len(self._slots)
         self._collect()
         if len(self._slots) == before:
             return
         resume, takeover = self._options.resume, self._options.takeover
         if self._ready:
-            self._make_ready()
             self._options.resume, self._options.takeover = "must", False
         self._store.close()
         try:

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/store/commit_rules.h"
+#include "tests/store/store_driver.h"
+
+namespace moment::store {
+
+// What a store owes after a crash, kept outside it: commits that were asked for, those that were
+// acknowledged, and those whose records the rules still promise.
+class CrashModel {
+ public:
+  // Before the call that makes the commit.
+  void Attempt(const ExpectedCommit& commit);
+  void Acknowledge(uint64_t id);
+  // Before the call: from here on only what it keeps is promised.
+  void Arrive(uint64_t sequence);
+  // The id that a call without a Begin takes; Begin's are seen in the mutation.
+  uint64_t NextId() const { return last_id_ + 1; }
+  void TakeId(uint64_t id) { last_id_ = id; }
+
+  // The expected content of an attempted commit; null if there is none of this id.
+  const ExpectedCommit* Find(uint64_t id) const;
+  uint64_t acknowledged() const { return acknowledged_; }
+
+  // Empty if a store that was opened after a crash is what it may be: at a commit, whole, not older
+  // than the last acknowledged one; every live commit with its bytes; the promised ones live.
+  std::string Check(io::SimulatedDisk& disk, Store& store) const;
+
+  // After a reopening: commits that were lost will never be seen again.
+  void Settle(Store& store);
+
+ private:
+  std::string CheckNewest(io::SimulatedDisk& disk, const Store& store) const;
+  std::string CheckLive(io::SimulatedDisk& disk, const Store& store) const;
+  std::string CheckPromised(const Store& store) const;
+
+  std::map<uint64_t, ExpectedCommit> attempted_;  // by id
+  std::vector<RecordFacts> promised_;
+  uint64_t acknowledged_ = 0;  // id; 0: none
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace moment::store

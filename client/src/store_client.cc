@@ -190,6 +190,7 @@ absl::Status StoreClient::Reconnect(absl::Time deadline) {
     lost_writes_ += lost->parameter_writes();
     lost.reset();
   }
+  const absl::Time held_deadline = absl::Now() + 1.5 * absl::Seconds(opened().lease_seconds());
   absl::Duration pause = kFirstPause;
   for (;;) {
     const absl::Duration left = std::max(deadline - absl::Now(), kLeastConnect);
@@ -197,7 +198,10 @@ absl::Status StoreClient::Reconnect(absl::Time deadline) {
     if (status.ok() || canceller_.cancelled()) {
       return status.ok() ? status : absl::CancelledError("cancelled while waiting for the daemon");
     }
-    if (!Unreachable(status)) {
+    // A session that we opened without learning its id, since the answer was lost, ends with its
+    // lease; another trainer's stays.
+    const bool held = absl::IsAlreadyExists(status) && absl::Now() < held_deadline;
+    if (!Unreachable(status) && !held) {
       return WithContext(status, "reconnecting");
     }
     if (absl::Now() >= deadline) {

@@ -186,7 +186,7 @@ grpc::Status FakeDaemon::Open(grpc::ServerContext*, const v1::OpenRequest* reque
   response->set_profile(v1::PROFILE_TORCH_CPU);
   response->set_device("host");
   response->set_io_engine("memory");
-  response->set_lease_seconds(3);
+  response->set_lease_seconds(1);
   if (!store.empty) {
     response->mutable_last_applied()->set_sequence(store.sequence);
     response->mutable_last_applied()->set_step_id(store.step_id);

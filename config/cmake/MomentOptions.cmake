@@ -53,3 +53,15 @@ if(MOMENT_SANITIZE)
       $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:moment_tsan_sync>>)
   endif()
 endif()
+
+# The newest symbol versions that libmoment may need; a test holds it to them. They follow the
+# toolchain: those of Debian 12, or of Ubuntu 24.04 and later.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  set(MOMENT_GLIBC_VERSION 2.39)
+  set(MOMENT_GLIBCXX_VERSION 3.4.33)
+  set(MOMENT_CXXABI_VERSION 1.3.15)
+else()
+  set(MOMENT_GLIBC_VERSION 2.34)
+  set(MOMENT_GLIBCXX_VERSION 3.4.29)
+  set(MOMENT_CXXABI_VERSION 1.3.13)
+endif()

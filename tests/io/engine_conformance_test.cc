@@ -1,8 +1,5 @@
 // What every engine does, whatever moves the bytes.
 
-#include <sys/resource.h>
-
-#include <csignal>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -264,26 +261,6 @@ TEST_CASE("Engine: the age of the oldest transfer grows while it waits and ends 
   batch.Wait();
   CHECK(subject.engine().OldestTransferNs() == 0);
 }
-
-// Puts a limit on this process's files and takes it back; a write beyond it is cut short at the
-// limit, the next fails.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(uint64_t limit_bytes) {
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{limit_bytes, before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int) = nullptr;
-};
 
 TEST_CASE("Engine: a write that the system cuts short and then refuses names where", "[io]") {
   const std::string kind = GENERATE(from_range(RealKinds()));

@@ -73,24 +73,24 @@ TEST_CASE("Engine: short transfers are continued until the bytes are complete", 
 TEST_CASE("Engine: the odd end of a short direct transfer is moved again, aligned", "[io]") {
   const std::string kind = RealKind();
   CAPTURE(kind);
-  SubjectOptions options;
-  options.hooks.result = [](const Transfer& transfer, int64_t result) {
-    // 512 bytes into the last block: what a disk with small sectors may do. The final block whole.
-    return CutShort(transfer, result, result - static_cast<int64_t>(kBlock) + 512);
-  };
+  constexpr int64_t kOdd = 512;  // what a disk with small sectors may do
   std::mutex mutex;
-  std::map<const Transfer*, int> odd_blocks;
-  const auto cut = options.hooks.result;
+  std::map<const Transfer*, int> last_blocks;
+  bool aligned = true;
+  SubjectOptions options;
   options.hooks.result = [&](const Transfer& transfer, int64_t result) {
-    if (result > static_cast<int64_t>(kBlock)) {
-      return cut(transfer, result);
-    }
     const std::lock_guard lock(mutex);
-    return ++odd_blocks[&transfer] == 1 ? CutShort(transfer, result, 512) : result;
+    aligned = aligned && transfer.progress % kBlock == 0;
+    if (result > static_cast<int64_t>(kBlock)) {
+      return CutShort(transfer, result, result - static_cast<int64_t>(kBlock) + kOdd);
+    }
+    // The last block comes whole at the second attempt.
+    return ++last_blocks[&transfer] == 1 ? CutShort(transfer, result, kOdd) : result;
   };
   Subject subject(kind, options);
   CheckBytes(subject, true);
-  CHECK(!odd_blocks.empty());
+  CHECK(aligned);
+  CHECK(!last_blocks.empty());
 }
 
 TEST_CASE("Engine: a transfer larger than one move is made of several", "[io]") {

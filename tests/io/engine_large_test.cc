@@ -16,30 +16,34 @@ namespace {
 
 constexpr uint64_t kBlock = 4096;
 constexpr uint64_t kWindow = uint64_t{2} << 20;
-constexpr uint64_t kLength = (uint64_t{1} << 31) + 3 * kWindow + kBlock;
+constexpr uint64_t kReadLength = (uint64_t{1} << 31) + 3 * kWindow + kBlock;
+// What is left of it in 32 bits is nothing.
+constexpr uint64_t kWriteLength = uint64_t{1} << 32;
 
-// 2^31 bytes and more of addresses. The first and last window have memory of their own, all between
-// share one.
+// So many bytes of addresses. The first and last window have memory of their own, all between share
+// one.
 class LargeMemory {
  public:
-  LargeMemory() : shared_(::memfd_create("large", MFD_CLOEXEC)) {
+  explicit LargeMemory(uint64_t length_bytes)
+      : length_bytes_(length_bytes), shared_(::memfd_create("large", MFD_CLOEXEC)) {
     REQUIRE(::ftruncate(shared_.get(), kWindow) == 0);
-    void* address = ::mmap(nullptr, kLength, PROT_READ | PROT_WRITE,
+    void* address = ::mmap(nullptr, length_bytes_, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REQUIRE(address != MAP_FAILED);
     data_ = static_cast<std::byte*>(address);
-    for (uint64_t at = kWindow; at + 2 * kWindow <= kLength; at += kWindow) {
+    for (uint64_t at = kWindow; at + 2 * kWindow <= length_bytes_; at += kWindow) {
       REQUIRE(::mmap(data_ + at, kWindow, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                      shared_.get(), 0) != MAP_FAILED);
     }
   }
-  ~LargeMemory() { ::munmap(data_, kLength); }
+  ~LargeMemory() { ::munmap(data_, length_bytes_); }
   LargeMemory(const LargeMemory&) = delete;
   LargeMemory& operator=(const LargeMemory&) = delete;
 
   std::byte* data() const { return data_; }
 
  private:
+  const uint64_t length_bytes_;
   base::UniqueFd shared_;
   std::byte* data_ = nullptr;
 };
@@ -60,23 +64,23 @@ TEST_CASE("Engine: a read of more than 2^31 bytes is one transfer with the right
   const std::string kind = GENERATE(from_range(RealKinds()));
   CAPTURE(kind);
   Subject subject(kind);
-  const LargeMemory memory;
+  const LargeMemory memory(kReadLength);
   const base::AlignedBuffer first = RandomBuffer(kBlock, 1);
   const base::AlignedBuffer last = RandomBuffer(kBlock, 2);
   // A sparse file: two blocks on disk.
   const auto plain = MustOpen(subject.files(), subject.Path("f"), OpenMode::kCreate);
   REQUIRE(Write(subject.engine(), *plain, 0, first.data(), kBlock).ok());
-  REQUIRE(Write(subject.engine(), *plain, kLength - kBlock, last.data(), kBlock).ok());
+  REQUIRE(Write(subject.engine(), *plain, kReadLength - kBlock, last.data(), kBlock).ok());
   auto file = subject.files().Open(subject.Path("f"), {.direct = true});
   if (!file.ok()) {
     file = subject.files().Open(subject.Path("f"), {});
   }
   REQUIRE(file.ok());
-  std::memset(memory.data() + kLength - 2 * kBlock, 0xEE, 2 * kBlock);
-  REQUIRE(Read(subject.engine(), **file, 0, memory.data(), kLength) == absl::OkStatus());
+  std::memset(memory.data() + kReadLength - 2 * kBlock, 0xEE, 2 * kBlock);
+  REQUIRE(Read(subject.engine(), **file, 0, memory.data(), kReadLength) == absl::OkStatus());
   CHECK(SameBytes(memory.data(), first.data(), kBlock));
-  CHECK(SameBytes(memory.data() + kLength - kBlock, last.data(), kBlock));
-  CHECK(SameBytes(memory.data() + kLength - 2 * kBlock, ZeroBuffer(kBlock).data(), kBlock));
+  CHECK(SameBytes(memory.data() + kReadLength - kBlock, last.data(), kBlock));
+  CHECK(SameBytes(memory.data() + kReadLength - 2 * kBlock, ZeroBuffer(kBlock).data(), kBlock));
 }
 
 TEST_CASE("Engine: a write of more than 2^31 bytes is one transfer", "[io]") {
@@ -89,10 +93,10 @@ TEST_CASE("Engine: a write of more than 2^31 bytes is one transfer", "[io]") {
     return result;
   };
   Subject subject(kind, options);
-  const LargeMemory memory;
+  const LargeMemory memory(kWriteLength);
   Sink sink;
-  CHECK(Write(subject.engine(), sink, 0, memory.data(), kLength) == absl::OkStatus());
-  CHECK(moved == kLength);
+  CHECK(Write(subject.engine(), sink, 0, memory.data(), kWriteLength) == absl::OkStatus());
+  CHECK(moved == kWriteLength);
 }
 
 TEST_CASE("Engine: offsets beyond 2^32 are kept", "[io]") {

@@ -1,5 +1,6 @@
 #include "tests/io/io_test_support.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +19,18 @@ TemporaryDirectory::TemporaryDirectory() {
 TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+FileSizeLimit::FileSizeLimit(uint64_t limit_bytes) {
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+  handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{limit_bytes, before_.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+FileSizeLimit::~FileSizeLimit() {
+  ::setrlimit(RLIMIT_FSIZE, &before_);
+  std::signal(SIGXFSZ, handler_);
 }
 
 base::AlignedBuffer ZeroBuffer(uint64_t length_bytes) {

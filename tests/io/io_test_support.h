@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/resource.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
 #include "daemon/base/memory.h"
 #include "daemon/io/file_system.h"
 #include "daemon/io/io_engine.h"
@@ -27,6 +30,20 @@ class TemporaryDirectory {
 
  private:
   std::string path_;
+};
+
+// Puts a limit on the files of this process and takes it back: a write across it is cut short
+// there, the next is refused with EFBIG.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(uint64_t limit_bytes);
+  ~FileSizeLimit();
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
 };
 
 // Aligned memory with bytes drawn from the seed.

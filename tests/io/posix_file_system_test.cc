@@ -1,10 +1,6 @@
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <csignal>
-#include <fstream>
 
 #include "daemon/io/file_system.h"
 #include "daemon/io/file_system_type.h"
@@ -134,6 +130,15 @@ TEST_CASE("ProbeDirectory: a missing directory and one without write access are 
   PosixFiles test;
   CHECK(absl::IsNotFound(ProbeDirectory(test.Path("none")).status()));
   CHECK(!ProbeDirectory("/proc").ok());
+}
+
+TEST_CASE("ProbeDirectory: says why direct I/O does not work", "[io]") {
+  PosixFiles test;
+  const FileSizeLimit limit(0);
+  const auto probe = ProbeDirectory(test.root());
+  REQUIRE(probe.ok());
+  CHECK(!probe->direct_io);
+  CHECK(probe->direct_io_reason == "an aligned direct write failed: File too large");
 }
 
 TEST_CASE("ClassifyFileSystem: knows which forget, which are remote, which were checked", "[io]") {

@@ -145,7 +145,7 @@ grpc::Status FakeDaemon::CheckOpen(const v1::OpenRequest& request, const std::st
   const auto found = disk_->stores.find(key);
   const bool has_state = found != disk_->stores.end() && !found->second.empty;
   if (has_state && request.resume() == v1::RESUME_UNSPECIFIED) {
-    return Refuse(grpc::StatusCode::FAILED_PRECONDITION, key + " has state: choose a resume");
+    return Refuse(grpc::StatusCode::ALREADY_EXISTS, key + " has state: choose a resume");
   }
   if (!has_state && request.resume() == v1::RESUME_MUST) {
     return Refuse(grpc::StatusCode::NOT_FOUND, key + " has no state");
@@ -354,7 +354,7 @@ grpc::Status FakeDaemon::Apply(const v1::StepRequest& request, Live& live, FakeS
   ForEach(request.participants(), [&](uint32_t i) { participants.insert(i); });
   grpc::Status status;
   for (const v1::Group& group : request.groups()) {
-    ForEach(group.tensors(), [&](uint32_t i) {
+    ForEach(group.tensors(), [&](uint32_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       if (status.ok() && (!request.has_participants() || participants.count(i) > 0)) {
         status = UpdateTensor(group.hyperparameters(), i, live, next);
       }
@@ -475,10 +475,11 @@ grpc::Status FakeDaemon::Refresh(grpc::ServerContext*, const v1::RefreshRequest*
   v1::TensorRun* run = all.add_runs();
   run->set_count(static_cast<uint32_t>(store->tensors.size()));
   bool good = true;
-  ForEach(request->has_whole() ? all : request->tensors(), [&](uint32_t i) {
-    good = good && Pull(v1::RING_OP_PARAMETERS_IN, store->tensors[i].parameter_type(), i, *live,
-                        store->main[i]);
-  });
+  ForEach(request->has_whole() ? all : request->tensors(),
+          [&](uint32_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            good = good && Pull(v1::RING_OP_PARAMETERS_IN, store->tensors[i].parameter_type(), i,
+                                *live, store->main[i]);
+          });
   if (!good) {
     return Refuse(grpc::StatusCode::INVALID_ARGUMENT, "a parameter is missing");
   }

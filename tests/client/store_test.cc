@@ -32,7 +32,7 @@ class Trainer {
     options.tensors = {{"a", {2, 3}}, {"b", {3000}}, {"c", {0, 4}}};
     options.blob_limit_bytes = 100;
     options.retry_for_seconds = 20;
-    for (const size_t elements : {6, 3000, 0}) {
+    for (const size_t elements : {size_t{6}, size_t{3000}, size_t{0}}) {
       parameters.emplace_back(elements, 1.0f);
       gradients.emplace_back(elements, 0.5f);
     }
@@ -141,7 +141,7 @@ TEST_CASE("Store: existing state is resumed with its parameters and blob", "[cli
   trainer.Step("one");
   trainer.Step("two");
   trainer.store.reset();
-  CHECK(trainer.CodeOf([&] { trainer.Open(); }) == MOMENT_FAILED_PRECONDITION);
+  CHECK(trainer.CodeOf([&] { trainer.Open(); }) == MOMENT_ALREADY_EXISTS);
   trainer.parameters[1].assign(3000, 77.0f);
   trainer.Open(MOMENT_RESUME_MUST);
   CHECK(trainer.store->Info().parameters_stale == 1);

@@ -377,7 +377,7 @@ def test_a_second_optimizer_is_another_role(daemon):
         critic.step(make_loss(step))
     actor.assert_equal()
     critic.assert_equal()
-    with pytest.raises(momentd.Error, match="live"):
+    with pytest.raises(momentd.Error, match="ALREADY_EXISTS"):
         make_pair(daemon, ours={"role": "actor", "resume": "auto"})
 
 

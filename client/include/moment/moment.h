@@ -175,8 +175,9 @@ typedef struct moment_open_options {
   }
 
 /* Opens (or makes) the store and starts its session. The disk that all steps need is reserved here.
- *   FAILED_PRECONDITION  existing state without a resume choice, another layout than the stored one
- *   ALREADY_EXISTS       another live session, without `takeover`
+ *   ALREADY_EXISTS       existing state without a resume choice; another live session, without
+ *                        `takeover`
+ *   FAILED_PRECONDITION  another layout than the stored one
  *   NOT_FOUND            MOMENT_RESUME_MUST and no state
  *   RESOURCE_EXHAUSTED   disk or host memory
  *   UNAVAILABLE          no daemon at the socket */

@@ -78,19 +78,27 @@ bool FileTable::IsLeased(uint32_t bucket, uint32_t number, uint64_t id) const {
   return entry != nullptr && entry->lease != 0 && entry->leased_by == id;
 }
 
-bool FileTable::IsNamed(uint32_t bucket, uint32_t number) const {
+bool FileTable::IsNamed(uint32_t bucket, uint32_t number, uint64_t id) const {
   absl::MutexLock lock(&mutex_);
   const Entry* entry = FindEntry(bucket, number);
-  return entry != nullptr && entry->named;
+  return entry != nullptr && entry->named && entry->named_id == id;
 }
 
 void FileTable::SetRecords(const std::vector<RecordSummary>& records) {
   absl::MutexLock lock(&mutex_);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     for (Entry& entry : buckets_[b].entries) {
-      entry.named = std::any_of(records.begin(), records.end(), [&](const RecordSummary& record) {
-        return b < record.buckets.size() && record.buckets[b].file() == entry.state.number;
-      });
+      NameBy(records, b, entry);
+    }
+  }
+}
+
+void FileTable::NameBy(const std::vector<RecordSummary>& records, size_t bucket, Entry& entry) {
+  entry.named = false;
+  for (const RecordSummary& record : records) {
+    if (bucket < record.buckets.size() && record.buckets[bucket].file() == entry.state.number) {
+      entry.named = true;
+      entry.named_id = record.buckets[bucket].written_by();
     }
   }
 }

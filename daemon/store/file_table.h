@@ -52,7 +52,8 @@ class FileTable : public std::enable_shared_from_this<FileTable> {
   std::optional<Lease> Take(uint32_t bucket, uint64_t id);
   // Is the file held for this change, and for no later one?
   bool IsLeased(uint32_t bucket, uint32_t number, uint64_t id) const;
-  bool IsNamed(uint32_t bucket, uint32_t number) const;
+  // Does a record name the file, as written by this id?
+  bool IsNamed(uint32_t bucket, uint32_t number, uint64_t id) const;
   // After a change of the records: these are all there are.
   void SetRecords(const std::vector<RecordSummary>& records);
   // A record names the file: the lease of its image means nothing more.
@@ -64,6 +65,7 @@ class FileTable : public std::enable_shared_from_this<FileTable> {
   struct Entry {
     FileState state;
     bool named = false;
+    uint64_t named_id = 0;   // that wrote what the records name
     uint64_t lease = 0;      // 0: none
     uint64_t leased_by = 0;  // id
   };
@@ -72,6 +74,7 @@ class FileTable : public std::enable_shared_from_this<FileTable> {
     uint32_t next_number = 0;
   };
 
+  static void NameBy(const std::vector<RecordSummary>& records, size_t bucket, Entry& entry);
   void Release(uint32_t bucket, uint32_t number, uint64_t lease);
   Entry* FindEntry(uint32_t bucket, uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const Entry* FindEntry(uint32_t bucket, uint32_t number) const

@@ -111,7 +111,7 @@ absl::Status StoreImpl::CheckImages(const State& state) const {
     const BucketImage& image = *state.images[i];
     const auto bucket = static_cast<uint32_t>(i);
     const bool held = image.bucket() == bucket &&
-                      (files_->IsNamed(bucket, image.file_number()) ||
+                      (files_->IsNamed(bucket, image.file_number(), image.written_by()) ||
                        files_->IsLeased(bucket, image.file_number(), image.written_by()));
     if (!held) {
       return absl::InvalidArgumentError(

@@ -2,10 +2,38 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/failpoint.h"
 
 namespace moment::pipeline {
 namespace {
+
+// A file that became shorter is found before the step that would replace it, wherever it ends.
+absl::Status CheckLengths(const store::State* base) {
+  for (size_t b = 0; base != nullptr && b < base->images.size(); ++b) {
+    const io::File& file = base->images[b]->file();
+    MOMENT_ASSIGN_OR_RETURN(const uint64_t size, file.Size());
+    if (const uint64_t expected = base->layout->buckets()[b].file_bytes; size < expected) {
+      return absl::DataLossError(absl::StrCat(file.path(), " ends at offset ", size, " instead of ",
+                                              expected,
+                                              "; roll back to another commit or load a save"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<store::Mutation>> BeginChange(store::Store& store,
+                                                             const store::State* base,
+                                                             std::optional<uint64_t> drop_sequence,
+                                                             const std::vector<bool>& rewritten,
+                                                             const std::vector<bool>& zero) {
+  MOMENT_RETURN_IF_ERROR(CheckLengths(base));
+  if (drop_sequence.has_value()) {
+    MOMENT_RETURN_IF_ERROR(store.Drop(*drop_sequence));
+  }
+  return store.Begin(base, rewritten, zero);
+}
 
 // Test-only: a result is computed into the frame of the applied state even where that frame is on
 // its way to the disk. Tests show that they would see it.
@@ -62,10 +90,8 @@ void StepRunner::PostBegin() {
   auto base = pass_->spec().whole ? nullptr : pass_->base();
   parts_.committer->Post([this, base = std::move(base), drop = pass_->spec().drop_sequence,
                           rewritten = pass_->rewritten(), zero = pass_->moments_zero()] {
-    using Begun = absl::StatusOr<std::unique_ptr<store::Mutation>>;
-    const absl::Status dropped = drop.has_value() ? parts_.store->Drop(*drop) : absl::OkStatus();
-    auto mutation = std::make_shared<Begun>(
-        dropped.ok() ? parts_.store->Begin(base.get(), rewritten, zero) : Begun(dropped));
+    auto mutation = std::make_shared<absl::StatusOr<std::unique_ptr<store::Mutation>>>(
+        BeginChange(*parts_.store, base.get(), drop, rewritten, zero));
     parts_.loop->PostFunction([this, mutation] { OnBegun(std::move(*mutation)); });
   });
 }

@@ -47,6 +47,12 @@ uint64_t MemoryTrainer::commands() const {
   return executed_;
 }
 
+void MemoryTrainer::WaitForCommands(uint64_t count) const {
+  absl::MutexLock lock(&mutex_);
+  auto reached = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return executed_ >= count; };
+  mutex_.Await(absl::Condition(&reached));
+}
+
 void MemoryTrainer::Submit(device::TransportCommand* command) {
   absl::MutexLock lock(&mutex_);
   commands_.push_back(command);

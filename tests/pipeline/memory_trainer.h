@@ -41,6 +41,8 @@ class MemoryTrainer : public device::Transport {
   void Hold();
   void Release();
   uint64_t commands() const;
+  // Blocks until that many commands were executed, all in all.
+  void WaitForCommands(uint64_t count) const;
 
   uint32_t slot_count() const override { return static_cast<uint32_t>(slots_.size()); }
   uint64_t slot_bytes() const override { return options_.slot_bytes; }

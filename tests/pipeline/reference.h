@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/device/adam_constants.h"
+#include "daemon/device/device.h"
 #include "daemon/device/types.h"
 
 namespace moment::pipeline {
@@ -18,16 +18,16 @@ struct ModelTypes {
   device::DataType exp_avg_sq = device::DataType::kFloat32;
 };
 
-// The values of one tensor, as fp32 (already rounded to the types of the segments).
+// The state of one tensor, in the types of its segments.
 struct ReferenceTensor {
-  std::vector<float> main;
-  std::vector<float> exp_avg;
-  std::vector<float> exp_avg_sq;
+  std::vector<std::byte> segments[device::kSegmentCount];
+  std::vector<std::byte> parameter;
+  uint64_t count = 0;
   uint64_t t = 0;
 };
 
-// The resident optimizer that streamed runs are held against: everything in memory, one element
-// after the other, by the plain definition of Adam.
+// The resident optimizer that streamed runs are held against: everything in memory, each tensor at
+// once, by the kernels that tests/device holds against the plain definition of Adam.
 class Reference {
  public:
   Reference(const std::vector<uint64_t>& sizes, const ModelTypes& types);
@@ -40,16 +40,14 @@ class Reference {
             const std::vector<uint32_t>& group_of);
 
   const std::vector<ReferenceTensor>& tensors() const { return tensors_; }
-  std::vector<std::byte> Parameter(size_t tensor) const;
+  const std::vector<std::byte>& Parameter(size_t tensor) const {
+    return tensors_[tensor].parameter;
+  }
 
  private:
   ModelTypes types_;
   std::vector<ReferenceTensor> tensors_;
 };
-
-// Bytes of a type <-> fp32.
-std::vector<float> Widen(const std::byte* bytes, uint64_t count, device::DataType type);
-std::vector<std::byte> Narrow(const std::vector<float>& values, device::DataType type);
 
 // Reproducible values of a trainer: spread over several decades, some zero.
 std::vector<std::byte> RandomValues(uint64_t seed, uint64_t count, device::DataType type);

@@ -54,13 +54,16 @@ std::string StepId(uint64_t sequence) {
   return id;
 }
 
-Machine::Machine(io::SimulatedDisk& simulated, const RigOptions& options, int threads)
-    : disk(simulated), workers(threads), device(workers) {
+Machine::Machine(io::SimulatedDisk& simulated, const RigOptions& options, io::IoEngine* over)
+    : disk(simulated),
+      engine(over == nullptr ? simulated.engine() : *over),
+      workers(2),
+      device(workers) {
   io::CreateDirectories(disk.files(), kStateDirectory, 0750).IgnoreError();
   NodeOptions node_options;
   node_options.host_memory_bytes = options.host_memory_bytes;
   node = *Node::Create(node_options, workers);
-  node->AddStateDirectory(kStateDirectory, disk.engine());
+  node->AddStateDirectory(kStateDirectory, engine);
 }
 
 Machine::~Machine() = default;
@@ -77,7 +80,7 @@ Rig::Rig(Machine& on, const RigOptions& with)
 absl::Status Rig::Open() {
   store::Environment environment;
   environment.files = &machine.disk.files();
-  environment.engine = &machine.disk.engine();
+  environment.engine = &machine.engine;
   environment.direct_io = true;
   environment.state_directory = kStateDirectory;
   MOMENT_ASSIGN_OR_RETURN(auto store, store::Store::Open(environment, MakeOpen(options)));
@@ -87,6 +90,15 @@ absl::Status Rig::Open() {
   MOMENT_ASSIGN_OR_RETURN(pipeline, StatePipeline::Create(*machine.node, machine.device,
                                                           std::move(store), pipeline_options));
   Attach();
+  return absl::OkStatus();
+}
+
+absl::Status Rig::Reopen() {
+  Close();
+  MOMENT_RETURN_IF_ERROR(Open());
+  if (const auto at = history.find(sequence()); at != history.end()) {
+    reference = at->second;
+  }
   return absl::OkStatus();
 }
 
@@ -103,6 +115,8 @@ absl::Status Rig::Fill(uint64_t seed) {
         RandomValues(seed * 1000 + i, options.sizes[i], options.types.parameter);
     reference.Refresh(i, trainer->parameters[i], /*keep=*/false);
   }
+  history.clear();
+  history.emplace(0, reference);
   RefreshParameters refresh;
   refresh.discard = pipeline->applied().has_value();
   return pipeline->Refresh(refresh).status();
@@ -144,6 +158,7 @@ absl::StatusOr<v1::StepStatistics> Rig::Step(uint64_t sequence) {
   const StepParameters step = MakeStep(sequence);
   MOMENT_ASSIGN_OR_RETURN(v1::StepStatistics statistics, pipeline->Step(step));
   reference.Step(trainer->gradients, step.hyperparameters, step.group_of);
+  history.insert_or_assign(sequence, reference);
   return statistics;
 }
 
@@ -172,21 +187,16 @@ std::string Rig::StateDiffers(const store::State& state) const {
       if (!read.ok()) {
         return read.ToString();
       }
-      const device::DataType type = s == 0   ? device::DataType::kFloat32
-                                    : s == 1 ? options.types.exp_avg
-                                             : options.types.exp_avg_sq;
+      const uint64_t size = store::SizeBytes(segment.type);
       const std::byte* position = buffer->data();
       for (const v1::BucketSlice& slice : layout.proto().buckets(static_cast<int>(b)).slices()) {
         const ReferenceTensor& tensor = reference.tensors()[slice.tensor()];
-        const auto& all = s == 0 ? tensor.main : s == 1 ? tensor.exp_avg : tensor.exp_avg_sq;
-        const auto first = all.begin() + static_cast<std::ptrdiff_t>(slice.element_offset());
-        const std::vector<std::byte> expected =
-            Narrow({first, first + static_cast<std::ptrdiff_t>(slice.element_count())}, type);
-        if (std::memcmp(position, expected.data(), expected.size()) != 0) {
+        const std::byte* expected = tensor.segments[s].data() + slice.element_offset() * size;
+        if (std::memcmp(position, expected, slice.element_count() * size) != 0) {
           return absl::StrCat(store::SegmentName(s), " of tensor ", slice.tensor(), " in bucket ",
                               b);
         }
-        position += expected.size();
+        position += slice.element_count() * size;
       }
       for (; position < buffer->data() + segment.length_bytes; ++position) {
         if (*position != std::byte{0}) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,10 +32,12 @@ struct RigOptions {
 // without the RPCs between them.
 class Machine {
  public:
-  explicit Machine(io::SimulatedDisk& disk, const RigOptions& options, int workers = 2);
+  explicit Machine(io::SimulatedDisk& disk, const RigOptions& options,
+                   io::IoEngine* engine = nullptr);
   ~Machine();
 
   io::SimulatedDisk& disk;
+  io::IoEngine& engine;  // the disk's, or one over it
   base::WorkerPool workers;
   device::HostDevice device;
   std::unique_ptr<Node> node;
@@ -57,8 +60,10 @@ class Rig {
   absl::StatusOr<v1::StepStatistics> Step(uint64_t sequence);
   void SetGradients(uint64_t sequence);
 
-  // Sits out the steps from here on.
-  void SitOut(std::vector<size_t> tensors) { sits_out = std::move(tensors); }
+  // Closes the store, as it is, and opens it again; `reference` becomes what `history` says of the
+  // recovered sequence.
+  absl::Status Reopen();
+  uint64_t sequence() const { return pipeline->applied()->sequence; }
 
   // The first difference between trainer's parameters and reference; empty if none.
   std::string ParametersDiffer() const;
@@ -69,7 +74,8 @@ class Rig {
 
   Machine& machine;
   RigOptions options;
-  std::vector<size_t> sits_out;
+  std::vector<size_t> sits_out;           // tensors, in the steps from here on
+  std::map<uint64_t, Reference> history;  // by sequence
   std::shared_ptr<MemoryTrainer> trainer;
   Reference reference;
   std::unique_ptr<StatePipeline> pipeline;

@@ -523,3 +523,18 @@ def test_names_come_from_groups_or_positions(daemon):
     assert [slot.name for slot in named._slots][:2] == ["0.weight", "0.bias"]
     plain = momentd.torch.AdamW(model.parameters(), job="plain", socket=daemon.socket)
     assert [slot.name for slot in plain._slots][:2] == ["000000", "000001"]
+
+
+def test_many_tensors_with_long_names(daemon):
+    """More than gRPC's default of 4 MiB a message."""
+    parameters = [
+        (f"{index} / ü {'x' * 500}", nn.Parameter(torch.ones(2))) for index in range(10000)
+    ]
+    optimizer = momentd.torch.AdamW(parameters, lr=0.25, job="many", socket=daemon.socket)
+    for _, parameter in parameters:
+        parameter.grad = torch.ones(2)
+    optimizer.step()
+    assert optimizer.sequence == 1
+    expected = torch.ones(2) * (1 - 0.25 * 0.01) - 0.25
+    for _, parameter in parameters:
+        assert torch.allclose(parameter.detach(), expected)

@@ -241,6 +241,7 @@ class Rows(torch.utils.data.Dataset):
         return torch.randn(31), refused
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_forked_workers_neither_hang_nor_harm(daemon):
     pair = make_pair(daemon, lr=1e-2)
     pair.step(make_loss(0))

@@ -210,28 +210,39 @@ class Store:
         self._library = c.load()
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
+        self._closer = None
         self._caller = Caller(self._cancel)
+        try:
+            self._open(options)
+        except BaseException:
+            _close(self._library, self._handle, self._caller, self._pid)
+            raise
+        self._closer = weakref.finalize(
+            self, _close, self._library, self._handle, self._caller, self._pid
+        )
+
+    def _open(self, options):
         keep = []
         struct = _open_options(options, keep)
         result = self._caller.call(
             self._library.moment_open, ctypes.byref(struct), ctypes.byref(self._handle)
         )
-        self._closer = None
         if result.status != c.OK:
-            self._caller.close()
             self._fail(result)
-        self._closer = weakref.finalize(
-            self, _close, self._library, self._handle, self._caller, self._pid
-        )
 
     def close(self):
         """Commits the last applied step and ends the session. Calling it again does nothing."""
         self._check_process()
-        if self._closer is not None and self._closer.detach() is not None:
+        if self.closed:
+            return
+        self._closer.detach()
+        self._closer = None
+        try:
             result = self._caller.call(self._library.moment_close, self._handle)
+        finally:
             self._caller.close()
-            if result.status != c.OK:
-                self._fail(result)
+        if result.status != c.OK:
+            self._fail(result)
 
     @property
     def closed(self):
@@ -376,7 +387,8 @@ class Store:
             raise RuntimeError(message)
 
     def _cancel(self):
-        if self._handle:
+        # Not while it is being opened or closed: those end by themselves.
+        if not self.closed:
             self._library.moment_cancel(self._handle)
 
     def _fail(self, result):

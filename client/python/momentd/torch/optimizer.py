@@ -1,6 +1,7 @@
 """AdamW and Adam whose state lives in momentd."""
 
 import os
+import warnings
 
 import torch
 
@@ -8,7 +9,7 @@ from momentd import _library as c
 from momentd.store import Group, Member, Options, Store
 from momentd.torch.profile import torch_profile
 from momentd.torch.state import StreamedState
-from momentd.torch.tensors import TYPES, Names, Slot, check, moment_type
+from momentd.torch.tensors import TYPES, Names, Slot, after_writing, check, moment_type
 
 _REFUSED = {
     "amsgrad": "it needs a third moment, which momentd does not keep",
@@ -163,6 +164,8 @@ class _Streamed(torch.optim.Optimizer):
         self._options.tensors = [slot.tensor(members.index(slot.member)) for slot in self._slots]
         self._options.positional = self._names.positional
         self._store = Store(self._options)
+        for degraded in self._store.warnings():
+            warnings.warn(f"momentd: {degraded}", RuntimeWarning, stacklevel=4)
         for slot in self._slots:
             slot.locate()
         self._store.attach([slot.address for slot in self._slots])
@@ -214,8 +217,7 @@ class _Streamed(torch.optim.Optimizer):
             )
         finally:
             del gradients
-        for index in participants:
-            self._slots[index].after_writing()
+        after_writing([self._slots[index] for index in participants])
 
     def _gradients(self):
         """The gradients (held until the step is over), their addresses and types by tensor, and the
@@ -250,7 +252,7 @@ class _Streamed(torch.optim.Optimizer):
                 f"the gradient of {name} is {gradient.dtype} on {gradient.device}; momentd takes "
                 "float32, bfloat16 and float16 on the CPU"
             )
-        return gradient.detach().contiguous()
+        return gradient if gradient.is_contiguous() else gradient.contiguous()
 
     def _adopt_unfrozen(self):
         for group in self.param_groups:
@@ -323,8 +325,7 @@ class _Streamed(torch.optim.Optimizer):
             self._added = []
         self._store.materialize()
         with torch.no_grad():
-            for slot in self._slots:
-                slot.after_writing()
+            after_writing(self._slots)
         self._ready = True
 
     # What goes beyond torch.

@@ -117,10 +117,12 @@ class Slot:
         if self.shadow is not None:
             self.shadow.copy_(self.parameter.detach())
 
-    def after_writing(self):
-        """The daemon wrote the parameter: autograd learns of it as of any in-place change."""
-        if self.shadow is not None:
-            self.parameter.detach().copy_(self.shadow)
+
+def after_writing(slots):
+    """The daemon wrote these parameters: autograd learns of it as of any in-place change."""
+    for slot in slots:
+        if slot.shadow is None:
+            torch.autograd.graph.increment_version(slot.parameter)
         else:
-            torch.autograd.graph.increment_version(self.parameter)
-        self.note()
+            slot.parameter.detach().copy_(slot.shadow)
+        slot.note()

@@ -1,7 +1,7 @@
 // A small trainer for tests, over the public C++ wrapper: its gradients follow from the sequence
 // alone, so two runs of the same steps must end with the same bits.
 //
-//   e2e_trainer SOCKET STATE_OUT STEPS RESUME(never|auto|must) [MILLISECONDS_PER_STEP]
+//   e2e_trainer SOCKET STATE_OUT STEPS RESUME(ask|never|auto|must) [MILLISECONDS_PER_STEP]
 //
 // Prints "at N" when it stands at sequence N, and writes its parameters to STATE_OUT at the end.
 // Exits with 3 if the store was rewound, with 4 on any other error.
@@ -51,7 +51,8 @@ moment::OpenOptions Options(const Arguments& arguments) {
   options.bucket_elements = 100000;
   options.resume = arguments.resume == "must"    ? MOMENT_RESUME_MUST
                    : arguments.resume == "never" ? MOMENT_RESUME_NEVER
-                                                 : MOMENT_RESUME_AUTO;
+                   : arguments.resume == "auto"  ? MOMENT_RESUME_AUTO
+                                                 : MOMENT_RESUME_ASK;
   for (size_t i = 0; i < std::size(kElements); ++i) {
     moment::Tensor tensor;
     tensor.name = "weight" + std::to_string(i);

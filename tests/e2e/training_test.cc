@@ -134,7 +134,7 @@ TEST_CASE("Training: kill -9 of the daemon costs at most the one answered step",
   REQUIRE(Bytes(place / "out") == Expected());
 }
 
-TEST_CASE("Training: existing state without a choice, and a second trainer, are refused", "[e2e]") {
+TEST_CASE("Training: a second trainer is refused naming the first", "[e2e]") {
   const Place place;
   Daemon daemon(place);
   Child first(Trainer(daemon, place / "unused", 1000, "auto", 50), place / "first");
@@ -143,6 +143,20 @@ TEST_CASE("Training: existing state without a choice, and a second trainer, are 
   INFO(second.output);
   REQUIRE(second.code == 4);
   REQUIRE(second.output.find(absl::StrCat(first.pid())) != std::string::npos);
+}
+
+TEST_CASE("Training: existing state is refused without a choice, and never starts over", "[e2e]") {
+  const Place place;
+  Daemon daemon(place);
+  REQUIRE(Run(Trainer(daemon, place / "first", 3, "ask")).code == 0);
+  const Ended refused = Run(Trainer(daemon, place / "unused", 3, "ask"));
+  INFO(refused.output);
+  REQUIRE(refused.code == 4);
+  REQUIRE(refused.output.find("sequence 3") != std::string::npos);
+  const Ended over = Run(Trainer(daemon, place / "out", kSteps, "never"));
+  INFO(over.output);
+  REQUIRE(over.code == 0);
+  REQUIRE(Bytes(place / "out") == Expected());
 }
 
 }  // namespace

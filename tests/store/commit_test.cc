@@ -86,7 +86,7 @@ TEST_CASE("Commit: a full disk does not stop stepping", "[store]") {
   for (int i = 0; i < 6; ++i) {
     REQUIRE(opened.Step().ok());
   }
-  CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
 }
 
 TEST_CASE("Commit: a bucket that is not rewritten is named again", "[store]") {
@@ -99,7 +99,7 @@ TEST_CASE("Commit: a bucket that is not rewritten is named again", "[store]") {
   REQUIRE(opened.Step({false, false, false}).ok());
   CHECK(opened.NewestFile(1) == second);
   REQUIRE(opened.Open().ok());
-  CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
 }
 
 TEST_CASE("Commit: an uncommitted state may be the base of a committed one", "[store]") {
@@ -116,7 +116,7 @@ TEST_CASE("Commit: an uncommitted state may be the base of a committed one", "[s
   REQUIRE(opened.driver().Commit(*six).ok());
   REQUIRE(opened.Open().ok());
   CHECK(opened.store->newest()->sequence == 6);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), six->expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), six->expected) == "");
 }
 
 TEST_CASE("Commit: a change that is given up gives its files back", "[store]") {
@@ -128,7 +128,7 @@ TEST_CASE("Commit: a change that is given up gives its files back", "[store]") {
     REQUIRE(opened.driver().WriteAll(*step).ok());
   }
   CHECK(opened.FileCount(0) == 3);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
   CHECK(opened.Step().ok());
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("Commit: a change between two steps makes a fourth image, which Open r
   REQUIRE(opened.Open().ok());
   CHECK(opened.FileCount(0) == 3);
   CHECK(opened.NewestFile(0) == newest);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
   CHECK(opened.Step().ok());
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("Commit: files that were pinned are not written, and go when nothing n
   REQUIRE(files.SetPermissions(pinned, 0440).ok());
   const std::vector<std::byte> content = opened.Content(pinned);
   REQUIRE(opened.Open().ok());
-  CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
   CHECK(opened.FileCount(0) == 4);
   for (int i = 0; i < 6; ++i) {
     REQUIRE(opened.Step().ok());
@@ -305,7 +305,7 @@ TEST_CASE("Commit: a failed sync closes the store, an Open goes on at the last c
     REQUIRE(opened.Open().ok());
     CHECK(opened.store->newest()->sequence >= 4);
     opened.expected = opened.store->newest()->sequence == 4 ? opened.expected : step->expected;
-    CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+    CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
     CHECK(opened.Step().ok());
   }
 }

@@ -27,8 +27,9 @@ std::string CheckRecord(io::SimulatedDisk& disk, const OfflineStore& offline,
   if (!state.ok()) {
     return std::string(state.status().message());
   }
-  return offline.store.store_uuid() == record.store_uuid() ? CompareState(disk, **state, expected)
-                                                           : "another store's record";
+  return offline.store.store_uuid() == record.store_uuid()
+             ? CompareState(disk.engine(), **state, expected)
+             : "another store's record";
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ std::string CrashModel::CheckNewest(io::SimulatedDisk& disk, const Store& store)
   if (expected == nullptr) {
     return absl::StrCat("at id ", newest->id, ", which no one asked for");
   }
-  return CompareState(disk, *newest, *expected);
+  return CompareState(disk.engine(), *newest, *expected);
 }
 
 std::string CrashModel::CheckPromised(const Store& store) const {

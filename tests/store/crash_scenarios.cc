@@ -17,7 +17,7 @@ class Watched {
 
   absl::Status Open(const OpenParameters& parameters, const StoreFaults& faults) {
     MOMENT_ASSIGN_OR_RETURN(store_, OpenStore(SimulatedEnvironment(disk_), parameters, faults));
-    driver_ = std::make_unique<StoreDriver>(disk_, *store_);
+    driver_ = std::make_unique<StoreDriver>(disk_.engine(), *store_);
     return absl::OkStatus();
   }
 

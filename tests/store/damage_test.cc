@@ -185,7 +185,7 @@ TEST_CASE("Damage: one bad copy of a record is told and rewritten", "[store]") {
     REQUIRE(opened.Open().ok());
     REQUIRE(opened.store->warnings().size() == 1);
     CHECK(opened.store->warnings()[0].find(path + " at offset " + std::to_string(offset)) == 0);
-    CHECK(CompareState(opened.disk, *opened.store->newest(), opened.expected) == "");
+    CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
     REQUIRE(opened.Open().ok());
     CHECK(opened.store->warnings().empty());
   }
@@ -265,7 +265,7 @@ TEST_CASE("Damage: starting over does not need the damaged commit", "[store]") {
   const auto expected = opened.driver().RefreshAndStep(1);
   REQUIRE(expected.ok());
   REQUIRE(opened.Open().ok());
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
 }
 
 TEST_CASE("Damage: a file that no commit names is repaired and told", "[store]") {

@@ -61,7 +61,7 @@ TEST_CASE("Open: resume=never keeps what there is until the first filling is com
   REQUIRE(expected.ok());
   REQUIRE(opened.Open().ok());
   REQUIRE(opened.store->live().size() == 1);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
 }
 
 TEST_CASE("Open: another layout is refused with the first difference, nothing is changed",
@@ -132,7 +132,7 @@ TEST_CASE("Open: names of any text have a directory and are kept as they are", "
     parameters.tensors[0].set_name(name);
     const auto store = Store::Open(opened.environment, parameters);
     REQUIRE(store.ok());
-    REQUIRE(StoreDriver(opened.disk, **store).RefreshAndStep(1).ok());
+    REQUIRE(StoreDriver(opened.disk.engine(), **store).RefreshAndStep(1).ok());
     const auto read = ReadStore(opened.disk.files(), opened.disk.engine(), (*store)->directory());
     REQUIRE(read.ok());
     CHECK(read->store().name().job() == name);
@@ -159,7 +159,7 @@ TEST_CASE("Open: a rank without tensors, or with empty ones alone, steps like an
     const auto expected = opened.driver().RefreshAndStep(3);
     REQUIRE(expected.ok());
     REQUIRE(opened.Open(parameters).ok());
-    CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+    CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
   }
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("Open: 100,000 tensors open, commit and open again", "[store]") {
   const auto expected = opened.driver().RefreshAndStep(1);
   REQUIRE(expected.ok());
   REQUIRE(opened.Open(parameters).ok());
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
   CHECK(opened.store->tensor_index().back() == 99'999);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("Open: a superset adds buckets and names what no commit names yet", "[
   CHECK(opened.store->tensor_index() == std::vector<uint32_t>{4, 0, 1, 2, 3, 5});
   CHECK(opened.store->added_tensors() == std::vector<uint32_t>{4, 5});
   CHECK(opened.store->newest()->layout->buckets().size() == 3);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
 }
 
 TEST_CASE("Open: a superset that was never refreshed may be left again", "[store]") {
@@ -264,7 +264,7 @@ TEST_CASE("Open: records move to grown commit files when they need more room", "
   OpenParameters parameters = SmallStore();
   parameters.blob_limit_bytes = 100'000;
   REQUIRE(opened.Open(parameters).ok());
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
   REQUIRE(opened.store->live().size() == live.size());
   for (int i = 0; i < kCommitFiles; ++i) {
     CHECK(opened.disk.files().Stat(opened.PathOf(CommitFileName(i)))->size_bytes ==

@@ -27,7 +27,7 @@ struct OpenedStore {
     return opened.status();
   }
 
-  StoreDriver driver() { return StoreDriver(disk, *store); }
+  StoreDriver driver() { return StoreDriver(disk.engine(), *store); }
 
   // A path below the store's directory.
   std::string PathOf(const std::string& name) const {

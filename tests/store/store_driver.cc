@@ -178,7 +178,7 @@ absl::Status StoreDriver::WriteImage(BucketImage& image, const BucketGeometry& g
     const bool already_zero = segment > 0 && image.moments_zero() && image.fresh();
     if (!already_zero) {
       MOMENT_RETURN_IF_ERROR(
-          WriteAligned(disk_.engine(), image.file(), place.offset,
+          WriteAligned(engine_, image.file(), place.offset,
                        {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     }
     for (uint64_t unit = 0; unit < place.units; ++unit) {
@@ -209,8 +209,7 @@ absl::StatusOr<ExpectedCommit> StoreDriver::RefreshAndStep(uint64_t count) {
   return step.expected;
 }
 
-std::string CompareState(io::SimulatedDisk& disk, const State& state,
-                         const ExpectedCommit& expected) {
+std::string CompareState(io::IoEngine& engine, const State& state, const ExpectedCommit& expected) {
   if (state.id != expected.id || state.sequence != expected.sequence || state.due != expected.due ||
       state.blob != expected.blob || state.t != expected.t) {
     return absl::StrCat("id ", state.id, ", sequence ", state.sequence, ", due ", state.due,
@@ -229,7 +228,7 @@ std::string CompareState(io::SimulatedDisk& disk, const State& state,
       const std::vector<std::byte> bytes =
           SegmentContent(geometry, segment, expected.seeds[bucket], expected.moments_zero[bucket]);
       const absl::StatusOr<base::AlignedBuffer> read =
-          ReadAligned(disk.engine(), image.file(), geometry.segments[segment].offset, bytes.size());
+          ReadAligned(engine, image.file(), geometry.segments[segment].offset, bytes.size());
       if (!read.ok()) {
         return std::string(read.status().message());
       }

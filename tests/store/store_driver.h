@@ -51,7 +51,7 @@ struct DrivenStep {
 // Writes states the way the pipeline does, synchronously, one thing after the other.
 class StoreDriver {
  public:
-  StoreDriver(io::SimulatedDisk& disk, Store& store) : disk_(disk), store_(store) {}
+  StoreDriver(io::IoEngine& engine, Store& store) : engine_(engine), store_(store) {}
 
   // Whole store, moments zero, due; `sequence` is the start.
   absl::StatusOr<DrivenStep> BeginRefresh(uint64_t sequence);
@@ -72,12 +72,11 @@ class StoreDriver {
  private:
   absl::Status WriteImage(BucketImage& image, const BucketGeometry& geometry, uint64_t seed);
 
-  io::SimulatedDisk& disk_;
+  io::IoEngine& engine_;
   Store& store_;
 };
 
 // Empty if the state is what was expected: fields, and every byte read from its files.
-std::string CompareState(io::SimulatedDisk& disk, const State& state,
-                         const ExpectedCommit& expected);
+std::string CompareState(io::IoEngine& engine, const State& state, const ExpectedCommit& expected);
 
 }  // namespace moment::store

@@ -19,11 +19,11 @@ TEST_CASE("Store: an opened store is empty until the first commit", "[store]") {
 TEST_CASE("Store: what was committed is there when it is opened again", "[store]") {
   OpenedStore opened;
   REQUIRE(opened.Open().ok());
-  const auto expected = StoreDriver(opened.disk, *opened.store).RefreshAndStep(5);
+  const auto expected = StoreDriver(opened.disk.engine(), *opened.store).RefreshAndStep(5);
   REQUIRE(expected.ok());
   REQUIRE(opened.Open().ok());
   REQUIRE(opened.store->newest() != nullptr);
-  CHECK(CompareState(opened.disk, *opened.store->newest(), *expected) == "");
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), *expected) == "");
   CHECK(opened.store->live().size() == 3);
   CHECK(opened.store->warnings().empty());
 }
@@ -31,7 +31,7 @@ TEST_CASE("Store: what was committed is there when it is opened again", "[store]
 TEST_CASE("Store: rollback makes an older live commit the newest", "[store]") {
   OpenedStore opened;
   REQUIRE(opened.Open().ok());
-  StoreDriver driver(opened.disk, *opened.store);
+  StoreDriver driver(opened.disk.engine(), *opened.store);
   REQUIRE(driver.RefreshAndStep(5).ok());
   const auto state = opened.store->Rollback(4);
   REQUIRE(state.ok());

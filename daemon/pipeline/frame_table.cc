@@ -143,7 +143,7 @@ void FrameTable::ReleaseIfSpent(Frame* frame, bool pass_active) {
 bool FrameTable::EvictFor(uint32_t chunk) {
   for (auto c = static_cast<uint32_t>(slots_.size()); c-- > 0;) {
     ChunkSlot& slot = slots_[c];
-    Frame* frame = slot.phase == ChunkPhase::kDone ? slot.next : slot.base;
+    Frame* frame = slot.phase == ChunkPhase::kDone && slot.next != nullptr ? slot.next : slot.base;
     if (c == chunk || slot.phase == ChunkPhase::kStarted || frame == nullptr ||
         frame->state != FrameState::kClean || frame->users > 0) {
       continue;

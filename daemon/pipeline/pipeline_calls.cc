@@ -320,7 +320,7 @@ absl::StatusOr<v1::CommitInfo> PipelineImpl::Rollback(uint64_t sequence) {
     MOMENT_RETURN_IF_ERROR(CommitApplied(/*due=*/true, /*abortable=*/true));
     return NewestCommit();
   }
-  loop_->RunAndWait([this] { runner_.StopPrefetch(); });
+  loop_->RunAndWait([this] { prefetcher_->Stop(); });
   MOMENT_RETURN_IF_ERROR(WaitQuiet());
   auto state = store_->Rollback(sequence);
   loop_->RunAndWait([&] {
@@ -348,7 +348,7 @@ void PipelineImpl::DropAllFrames() {
 
 absl::Status PipelineImpl::Drain() {
   CallScope scope(*this, "drain");
-  loop_->RunAndWait([this] { runner_.StopPrefetch(); });
+  loop_->RunAndWait([this] { prefetcher_->Stop(); });
   if (published() != nullptr) {
     MOMENT_RETURN_IF_ERROR(CheckReady(/*needs_memory=*/false, /*needs_state=*/true));
     MOMENT_RETURN_IF_ERROR(CommitApplied(/*due=*/false, /*abortable=*/false));

@@ -64,8 +64,10 @@ absl::Status PipelineImpl::Init(FramePool& pool) {
     io_ = std::make_unique<ChunkIo>(plan_, scheduler_, node_.workers(), *loop_, runner_);
     lanes_ = std::make_unique<Lanes>(plan_, device_, *loop_, runner_);
     write_back_ = std::make_unique<WriteBack>(plan_, *store_, *frames_, *io_, *committer_, *loop_);
-    runner_.Connect({&plan_, store_.get(), frames_.get(), io_.get(), lanes_.get(),
-                     write_back_.get(), committer_.get(), loop_.get()});
+    change_ = std::make_unique<Change>(plan_, *store_, *committer_, *loop_);
+    prefetcher_ = std::make_unique<Prefetcher>(plan_, *frames_, *io_, *write_back_);
+    runner_.Connect({&plan_, frames_.get(), io_.get(), lanes_.get(), write_back_.get(),
+                     change_.get(), prefetcher_.get()});
     if (auto newest = store_->newest(); newest != nullptr) {
       ReplaceState(std::move(newest));
     }
@@ -77,7 +79,7 @@ PipelineImpl::~PipelineImpl() {
   if (frames_ != nullptr) {
     loop_->RunAndWait([this] {
       write_back_->Latch(absl::CancelledError("the store is closing"));
-      runner_.StopPrefetch();
+      prefetcher_->Stop();
       for (Frame* frame = frames_->oldest_write(); frame != nullptr; frame = frame->next) {
         io_->Cancel(frame);
       }

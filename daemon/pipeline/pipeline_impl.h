@@ -97,6 +97,8 @@ class PipelineImpl : public StatePipeline {
   std::unique_ptr<ChunkIo> io_;
   std::unique_ptr<Lanes> lanes_;
   std::unique_ptr<WriteBack> write_back_;
+  std::unique_ptr<Change> change_;
+  std::unique_ptr<Prefetcher> prefetcher_;
   absl::Status attach_status_;
   std::shared_ptr<Wait> quiet_wait_;
   std::shared_ptr<Wait> abortable_wait_;

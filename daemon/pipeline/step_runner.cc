@@ -2,38 +2,10 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "daemon/base/errors.h"
 #include "daemon/base/failpoint.h"
 
 namespace moment::pipeline {
 namespace {
-
-// A file that became shorter is found before the step that would replace it, wherever it ends.
-absl::Status CheckLengths(const store::State* base) {
-  for (size_t b = 0; base != nullptr && b < base->images.size(); ++b) {
-    const io::File& file = base->images[b]->file();
-    MOMENT_ASSIGN_OR_RETURN(const uint64_t size, file.Size());
-    if (const uint64_t expected = base->layout->buckets()[b].file_bytes; size < expected) {
-      return absl::DataLossError(absl::StrCat(file.path(), " ends at offset ", size, " instead of ",
-                                              expected,
-                                              "; roll back to another commit or load a save"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<store::Mutation>> BeginChange(store::Store& store,
-                                                             const store::State* base,
-                                                             std::optional<uint64_t> drop_sequence,
-                                                             const std::vector<bool>& rewritten,
-                                                             const std::vector<bool>& zero) {
-  MOMENT_RETURN_IF_ERROR(CheckLengths(base));
-  if (drop_sequence.has_value()) {
-    MOMENT_RETURN_IF_ERROR(store.Drop(*drop_sequence));
-  }
-  return store.Begin(base, rewritten, zero);
-}
 
 // Test-only: a result is computed into the frame of the applied state even where that frame is on
 // its way to the disk. Tests show that they would see it.
@@ -49,7 +21,6 @@ void StepRunner::Start(PassSpec spec, Done done) {
   failure_ = absl::OkStatus();
   dropped_ = false;
   begin_posted_ = !pass_->spec().changes();  // nothing to begin
-  begun_ = begin_posted_;
   next_read_ = 0;
   next_issue_ = 0;
   next_part_ = 0;
@@ -57,6 +28,7 @@ void StepRunner::Start(PassSpec spec, Done done) {
   sends_left_ = results_left_;
   block_ = Block::kNone;
   statistics_.Clear();
+  bytes_read_ = 0;
   clock_.Start();
   PrepareSlots();
   pass_->ReportUntouchedBuckets();
@@ -82,69 +54,43 @@ void StepRunner::PrepareSlots() {
   }
 }
 
-void StepRunner::PostBegin() {
-  if (begin_posted_ || begun_ || parts_.write_back->orphan_writes() > 0) {
+void StepRunner::BeginChange() {
+  if (begin_posted_ || parts_.write_back->orphan_writes() > 0) {
     return;  // a file that a dropped write still goes to is not free
   }
   begin_posted_ = true;
-  auto base = pass_->spec().whole ? nullptr : pass_->base();
-  parts_.committer->Post([this, base = std::move(base), drop = pass_->spec().drop_sequence,
-                          rewritten = pass_->rewritten(), zero = pass_->moments_zero()] {
-    auto mutation = std::make_shared<absl::StatusOr<std::unique_ptr<store::Mutation>>>(
-        BeginChange(*parts_.store, base.get(), drop, rewritten, zero));
-    parts_.loop->PostFunction([this, mutation] { OnBegun(std::move(*mutation)); });
-  });
+  parts_.change->Begin(*pass_, [this](absl::Status status) { OnBegun(status); });
 }
 
-void StepRunner::OnBegun(absl::StatusOr<std::unique_ptr<store::Mutation>> mutation) {
-  begun_ = true;
-  if (!mutation.ok()) {
-    Fail(mutation.status());
-    return;
+void StepRunner::OnBegun(const absl::Status& status) {
+  if (!status.ok()) {
+    Fail(status);
   }
-  mutation_ = *std::move(mutation);
-  if (!failure_.ok()) {
-    return;
-  }
-  MakeTargets();
-  for (const uint32_t chunk : pass_->order()) {
-    Frame* frame = parts_.frames->slot(chunk).next;
+  for (size_t i = 0; failure_.ok() && i < pass_->order().size(); ++i) {
+    Frame* frame = parts_.frames->slot(pass_->order()[i]).next;
     if (frame != nullptr && frame->state == FrameState::kDirty && frame->target == nullptr) {
       WriteResult(frame);
     }
   }
 }
 
-void StepRunner::MakeTargets() {
-  targets_.assign(mutation_->images().size(), nullptr);
-  for (size_t b = 0; b < targets_.size(); ++b) {
-    if (mutation_->rewritten()[b]) {
-      auto target = std::make_shared<TargetImage>();
-      target->image = mutation_->images()[b];
-      target->main_only = target->image->moments_zero() && target->image->fresh();
-      target->unwritten = parts_.plan->buckets()[b].count;
-      targets_[b] = std::move(target);
-    }
-  }
-}
-
 void StepRunner::Pump() {
   if (pass_ == nullptr) {
-    Prefetch();
+    parts_.prefetcher->Continue();
     return;
   }
   if (pass_->spec().changes() && !parts_.write_back->failure().ok()) {
     Fail(parts_.write_back->failure());
   }
   if (failure_.ok()) {
-    PostBegin();
+    BeginChange();
     const bool frames_sufficed = StartReads();
     StartParts();
     if (!frames_sufficed || block_ == Block::kFrame) {
       FindFrame();
     }
   }
-  if (!failure_.ok() && parts_.lanes->busy() == 0 && sealing_ == 0 && begin_posted_ == begun_) {
+  if (!failure_.ok() && parts_.lanes->busy() == 0 && sealing_ == 0 && !parts_.change->under_way()) {
     DropResults();
     if (parts_.write_back->orphan_writes() == 0) {
       FinishPass(failure_);
@@ -156,24 +102,6 @@ void StepRunner::Pump() {
     return;
   }
   clock_.Note(Waiting());
-}
-
-store::BucketImage* StepRunner::BaseImage(uint32_t chunk) const {
-  const auto& applied = parts_.write_back->applied();
-  const uint32_t bucket = parts_.plan->chunks()[chunk].bucket;
-  if (applied == nullptr || bucket >= applied->state->images.size()) {
-    return nullptr;
-  }
-  return applied->state->images[bucket].get();
-}
-
-void StepRunner::ReadChunk(uint32_t chunk, Frame* frame, IoClass io_class) {
-  parts_.frames->slot(chunk).base = frame;
-  parts_.frames->SetState(frame, FrameState::kReading);
-  const uint64_t bytes = parts_.io->Read(frame, *BaseImage(chunk), io_class);
-  if (pass_ == nullptr || pass_->spec().work.op == device::ChunkOp::kAdam) {
-    step_bytes_read_ += bytes;
-  }
 }
 
 bool StepRunner::StartReads() {
@@ -188,7 +116,7 @@ bool StepRunner::StartReads() {
     if (frame == nullptr) {
       return false;
     }
-    ReadChunk(chunk, frame, IoClass::kStep);
+    bytes_read_ += parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
   }
   return true;
 }
@@ -214,8 +142,9 @@ void StepRunner::StartParts() {
 bool StepRunner::BeginChunk(uint32_t chunk) {
   ChunkSlot& slot = parts_.frames->slot(chunk);
   const bool fresh = pass_->IsFresh(parts_.plan->chunks()[chunk]);
-  if (!fresh && (slot.base == nullptr || slot.base->state == FrameState::kReading)) {
-    block_ = slot.base == nullptr ? Block::kFrame : Block::kRead;
+  const bool reading = slot.base != nullptr && slot.base->state == FrameState::kReading;
+  if (reading || (!fresh && slot.base == nullptr)) {
+    block_ = reading ? Block::kRead : Block::kFrame;
     return false;
   }
   if (pass_->spec().changes()) {
@@ -316,7 +245,7 @@ void StepRunner::OnSealed(Frame* frame) {
   }
   parts_.frames->SetState(frame, FrameState::kDirty);
   --results_left_;
-  if (failure_.ok() && mutation_ != nullptr) {
+  if (failure_.ok() && parts_.change->ready()) {
     WriteResult(frame);
   }
   if (slot.base != nullptr && slot.base != frame) {
@@ -326,7 +255,7 @@ void StepRunner::OnSealed(Frame* frame) {
 }
 
 void StepRunner::WriteResult(Frame* frame) {
-  frame->target = targets_[parts_.plan->chunks()[frame->chunk].bucket];
+  frame->target = parts_.change->target(parts_.plan->chunks()[frame->chunk].bucket);
   const bool stays = parts_.frames->residency().Keeps(frame->chunk);
   const PassSpec& spec = pass_->spec();
   if (stays && !spec.next.due && !spec.commits) {
@@ -357,10 +286,11 @@ void StepRunner::OnRead(Frame* frame, absl::Status status) {
   if (!status.ok()) {
     slot.base = nullptr;
     parts_.frames->Free(frame);
-    if (pass_ != nullptr && slot.phase == ChunkPhase::kWaiting) {
+    const bool needed = pass_ != nullptr && slot.phase == ChunkPhase::kWaiting;
+    if (needed && !pass_->IsFresh(parts_.plan->chunks()[chunk])) {
       Fail(status);
     } else {
-      prefetching_ = false;  // the step that needs the chunk reads it again and reports it
+      parts_.prefetcher->Stop();  // the step that needs the chunk reads it again and reports it
     }
     return;
   }
@@ -396,7 +326,7 @@ void StepRunner::FindFrame() {
   }
   auto stuck = [this] {
     return block_ == Block::kFrame && parts_.lanes->busy() == 0 && sealing_ == 0 &&
-           parts_.frames->reading() == 0 && begun_;
+           parts_.frames->reading() == 0 && begin_posted_ && !parts_.change->under_way();
   };
   if (!stuck() || SpillOne()) {
     return;
@@ -444,7 +374,7 @@ WaitFor StepRunner::Waiting() const {
 
 bool StepRunner::Complete() const {
   const auto& answer_after = pass_->spec().answer_after;
-  return results_left_ == 0 && sends_left_ == 0 && begun_ &&
+  return results_left_ == 0 && sends_left_ == 0 && begin_posted_ && !parts_.change->under_way() &&
          (!answer_after.has_value() || parts_.write_back->LastDue(*answer_after) == nullptr);
 }
 
@@ -455,19 +385,8 @@ void StepRunner::Apply() {
     }
     return;
   }
-  auto version = std::make_shared<Version>();
-  auto state = std::make_shared<store::State>(std::move(pass_->spec().next));
-  state->id = mutation_->id();
-  state->images = mutation_->images();
-  version->state = std::move(state);
-  version->targets = std::move(targets_);
-  const auto applied = parts_.write_back->applied();
-  for (size_t b = 0; applied != nullptr && b < applied->targets.size(); ++b) {
-    if (!mutation_->rewritten()[b]) {
-      version->targets[b] = applied->targets[b];
-    }
-  }
-  version->mutation = std::move(mutation_);
+  auto version =
+      parts_.change->Finish(std::move(pass_->spec().next), parts_.write_back->applied().get());
   for (const uint32_t chunk : pass_->order()) {
     ChunkSlot& slot = parts_.frames->slot(chunk);
     Frame* old = std::exchange(slot.base, std::exchange(slot.next, nullptr));
@@ -509,16 +428,15 @@ void StepRunner::DropResults() {
       parts_.frames->ReleaseIfSpent(slot.base, /*pass_active=*/false);
     }
   }
-  targets_.clear();
-  mutation_.reset();
+  parts_.change->Drop();
 }
 
 void StepRunner::FinishPass(const absl::Status& status) {
   clock_.Report(statistics_);
-  statistics_.set_bytes_read(step_bytes_read_);
   if (pass_->spec().work.op == device::ChunkOp::kAdam) {
-    step_bytes_read_ = 0;
+    bytes_read_ += parts_.prefetcher->TakeBytesRead();
   }
+  statistics_.set_bytes_read(bytes_read_);
   pass_.reset();
   RestartPrefetch();
   Done done = std::move(done_);
@@ -526,8 +444,7 @@ void StepRunner::FinishPass(const absl::Status& status) {
 }
 
 void StepRunner::RestartPrefetch() {
-  prefetching_ = true;
-  prefetch_next_ = 0;
+  parts_.prefetcher->Restart();
   for (uint32_t chunk = 0; chunk < parts_.plan->chunks().size(); ++chunk) {
     if (Frame* frame = parts_.frames->slot(chunk).base; frame != nullptr) {
       parts_.frames->ReleaseIfSpent(frame, active());
@@ -551,26 +468,7 @@ void StepRunner::AdjustFrames() {
       }
     }
   }
-  prefetch_next_ = 0;
-}
-
-void StepRunner::Prefetch() {
-  if (!prefetching_) {
-    return;
-  }
-  const auto chunks = static_cast<uint32_t>(parts_.plan->chunks().size());
-  for (; prefetch_next_ < chunks && parts_.frames->residency().Prefetches(prefetch_next_);
-       ++prefetch_next_) {
-    if (parts_.frames->slot(prefetch_next_).base != nullptr ||
-        BaseImage(prefetch_next_) == nullptr) {
-      continue;
-    }
-    Frame* frame = parts_.frames->Take(prefetch_next_);
-    if (frame == nullptr) {
-      return;
-    }
-    ReadChunk(prefetch_next_, frame, IoClass::kBackground);
-  }
+  parts_.prefetcher->Restart();
 }
 
 }  // namespace moment::pipeline

@@ -6,11 +6,13 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "daemon/pipeline/change.h"
 #include "daemon/pipeline/chunk_io.h"
 #include "daemon/pipeline/frame_table.h"
 #include "daemon/pipeline/lanes.h"
 #include "daemon/pipeline/part_plan.h"
 #include "daemon/pipeline/pass.h"
+#include "daemon/pipeline/prefetcher.h"
 #include "daemon/pipeline/wait_clock.h"
 #include "daemon/pipeline/write_back.h"
 
@@ -24,13 +26,12 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
  public:
   struct Parts {
     const ChunkPlan* plan = nullptr;
-    store::Store* store = nullptr;
     FrameTable* frames = nullptr;
     ChunkIo* io = nullptr;
     Lanes* lanes = nullptr;
     WriteBack* write_back = nullptr;
-    Committer* committer = nullptr;
-    EventLoop* loop = nullptr;
+    Change* change = nullptr;
+    Prefetcher* prefetcher = nullptr;
   };
   using Done = std::function<void(absl::Status, const v1::StepStatistics&)>;
 
@@ -44,9 +45,8 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   bool active() const { return pass_ != nullptr; }
 
   void Pump();
-  // The applied state was replaced (by Rollback) or the allowance changed.
+  // The applied state was replaced: frees what is not needed for it and reads ahead anew.
   void RestartPrefetch();
-  void StopPrefetch() { prefetching_ = false; }
   // Gives up frames that are not allowed any more.
   void AdjustFrames();
 
@@ -63,9 +63,8 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
 
   // Setting up and beginning the change.
   void PrepareSlots();
-  void PostBegin();
-  void OnBegun(absl::StatusOr<std::unique_ptr<store::Mutation>> mutation);
-  void MakeTargets();
+  void BeginChange();
+  void OnBegun(const absl::Status& status);
 
   // Moving chunks on.
   bool StartReads();  // false: a chunk lacks a frame
@@ -89,10 +88,6 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   void DropResults();
   void FinishPass(const absl::Status& status);
 
-  void Prefetch();
-  store::BucketImage* BaseImage(uint32_t chunk) const;
-  void ReadChunk(uint32_t chunk, Frame* frame, IoClass io_class);
-
   Parts parts_;
   PartPlan part_plan_;
 
@@ -100,10 +95,7 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   Done done_;
   absl::Status failure_;
   bool dropped_ = false;  // the failed pass's results are gone
-  std::unique_ptr<store::Mutation> mutation_;
-  Targets targets_;
   bool begin_posted_ = false;
-  bool begun_ = false;
   size_t next_read_ = 0;  // indices into the pass's order
   size_t next_issue_ = 0;
   size_t next_part_ = 0;
@@ -112,11 +104,9 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   uint32_t sealing_ = 0;
   Block block_ = Block::kNone;
 
-  bool prefetching_ = true;
-  uint32_t prefetch_next_ = 0;
   WaitClock clock_;
   v1::StepStatistics statistics_;
-  uint64_t step_bytes_read_ = 0;  // for the step under way, or for the next
+  uint64_t bytes_read_ = 0;
 };
 
 }  // namespace moment::pipeline

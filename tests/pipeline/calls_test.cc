@@ -273,6 +273,22 @@ TEST_CASE("Refresh: of the whole store starts over only with discard", "[pipelin
   CheckFlushed(rig);
 }
 
+TEST_CASE("Refresh: discard starts over a state that is damaged", "[pipeline]") {
+  Bench bench(Streaming());
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Fill().ok());
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.pipeline->Drain().ok());
+  const uint64_t offset = rig.pipeline->store().layout()->buckets()[0].segments[0].offset;
+  bench.disk.Corrupt(rig.BucketPath(0),
+                     [&](std::vector<std::byte>& bytes) { bytes[offset + 100] ^= std::byte{1}; });
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  CHECK(rig.Step(2).status().code() == absl::StatusCode::kDataLoss);
+  REQUIRE(rig.Fill(/*seed=*/3) == absl::OkStatus());
+  REQUIRE(rig.Step(1).status() == absl::OkStatus());
+  CheckFlushed(rig);
+}
+
 TEST_CASE("Refresh: one that fails leaves the state it found", "[pipeline]") {
   Bench bench(Streaming());
   Rig& rig = bench.rig;

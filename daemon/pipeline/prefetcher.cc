@@ -1,0 +1,41 @@
+#include "daemon/pipeline/prefetcher.h"
+
+#include <utility>
+
+namespace moment::pipeline {
+
+store::BucketImage* Prefetcher::Image(uint32_t chunk) const {
+  const auto& applied = write_back_.applied();
+  const uint32_t bucket = plan_.chunks()[chunk].bucket;
+  if (applied == nullptr || bucket >= applied->state->images.size()) {
+    return nullptr;
+  }
+  return applied->state->images[bucket].get();
+}
+
+uint64_t Prefetcher::Read(uint32_t chunk, Frame* frame, IoClass io_class) {
+  frames_.slot(chunk).base = frame;
+  frames_.SetState(frame, FrameState::kReading);
+  return io_.Read(frame, *Image(chunk), io_class);
+}
+
+void Prefetcher::Continue() {
+  if (!running_) {
+    return;
+  }
+  const auto chunks = static_cast<uint32_t>(plan_.chunks().size());
+  for (; next_ < chunks && frames_.residency().Prefetches(next_); ++next_) {
+    if (frames_.slot(next_).base != nullptr || Image(next_) == nullptr) {
+      continue;
+    }
+    Frame* frame = frames_.Take(next_);
+    if (frame == nullptr) {
+      return;
+    }
+    bytes_read_ += Read(next_, frame, IoClass::kBackground);
+  }
+}
+
+uint64_t Prefetcher::TakeBytesRead() { return std::exchange(bytes_read_, 0); }
+
+}  // namespace moment::pipeline

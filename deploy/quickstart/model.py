@@ -56,7 +56,7 @@ class Gpt(nn.Module):
         self.shape = shape
         self.bytes = nn.Embedding(256, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width)
-        self.dropout = nn.Dropout(0.1)  # draws from torch's generator, whose state a resume restores
+        self.dropout = nn.Dropout(0.1)  # draws from torch's generator; a resume restores that
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, 256, bias=False)
@@ -65,7 +65,7 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """[batch, context + 1] bytes as int64 -> the mean loss of predicting each from those before."""
+        """[batch, context + 1] bytes as int64 -> mean loss of predicting each from those before."""
         source, target = text[:, :-1], text[:, 1:]
         positions = torch.arange(source.shape[1])
         x = self.dropout(self.bytes(source) + self.positions(positions))

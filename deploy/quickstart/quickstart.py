@@ -15,6 +15,8 @@ import sys
 import time
 
 TRAINER = pathlib.Path(__file__).with_name("train.py")
+# Less than the state takes: it streams from disk in each step, as that of a large model does.
+DAEMON_ARGUMENTS = ["--host-memory", "32MiB"]
 
 
 @dataclasses.dataclass
@@ -59,8 +61,10 @@ def start(command: list[str], title: str, steps: int, kill_after: int) -> list[d
     return reports
 
 
-def train(title: str, options: list[str], out: pathlib.Path, steps: int, kill_after: int = 0) -> Run:
-    print(f"{title}", flush=True)
+def train(
+    title: str, options: list[str], out: pathlib.Path, steps: int, kill_after: int = 0
+) -> Run:
+    print(title, flush=True)
     command = [sys.executable, str(TRAINER), "--out", str(out), "--steps", str(steps), *options]
     started = time.monotonic()
     reports = []
@@ -78,7 +82,8 @@ def train_with_momentd(title: str, out: pathlib.Path, steps: int, kill_after: in
 
     state_directory = out / "state"
     state_directory.mkdir(parents=True)
-    with momentd.spawn(state_directory) as daemon:
+    log = out / "momentd.log"
+    with momentd.spawn(state_directory, arguments=DAEMON_ARGUMENTS, log=log) as daemon:
         options = ["--optimizer", "momentd", "--socket", str(daemon.socket)]
         run = train(title, options, out, steps, kill_after)
     files = (path for path in state_directory.rglob("*") if path.is_file())
@@ -148,8 +153,9 @@ def draw(runs: list[Run], path: pathlib.Path) -> None:
         {"color": "#d94801", "linewidth": 1.5, "linestyle": "--"},
     ]
     for run, style in zip(runs, styles):
-        axes.plot([e["step"] for e in run.curve], [e["loss"] for e in run.curve], label=run.title,
-                  **style)  # fmt: skip
+        steps = [entry["step"] for entry in run.curve]
+        losses = [entry["loss"] for entry in run.curve]
+        axes.plot(steps, losses, label=run.title, **style)
         if run.killed_at:
             axes.axvline(run.killed_at, color="#d94801", linewidth=0.8)
             axes.annotate(" SIGKILL, resumed", (run.killed_at, run.curve[0]["loss"]))

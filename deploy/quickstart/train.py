@@ -25,6 +25,7 @@ SEED = 20260
 BATCH = 6
 WEIGHT_DECAY = 0.1
 BETAS = (0.9, 0.95)
+BUCKET_ELEMENTS = 500_000  # so small that this model has several buckets
 
 
 def learning_rate(step: int, steps: int) -> float:
@@ -108,8 +109,15 @@ def make_optimizer(arguments: argparse.Namespace, model: Gpt) -> torch.optim.Opt
     import momentd.torch
 
     return momentd.torch.AdamW(
-        groups, lr=1e-3, betas=BETAS, job=arguments.job, resume="auto", socket=arguments.socket,
-        module=model)  # fmt: skip
+        groups,
+        lr=1e-3,
+        betas=BETAS,
+        job=arguments.job,
+        resume="auto",
+        socket=arguments.socket,
+        module=model,
+        bucket_elements=BUCKET_ELEMENTS,
+    )
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -159,8 +159,9 @@ bool FramePool::AddSlab(uint64_t at_least) {
 
 void FramePool::Release(std::byte* data, uint64_t bytes) {
   auto [it, inserted] = free_.emplace(data, bytes);
-  auto belongs_together = [this](std::byte* first, std::byte* second) {
-    return std::any_of(slabs_.begin(), slabs_.end(), [&](const base::AlignedBuffer& slab) {
+  const auto& slabs = slabs_;  // clang's analysis does not follow mutex_ into a lambda
+  auto belongs_together = [&slabs](std::byte* first, std::byte* second) {
+    return std::any_of(slabs.begin(), slabs.end(), [&](const base::AlignedBuffer& slab) {
       return first >= slab.data() && second < slab.data() + slab.size();
     });
   };

@@ -132,8 +132,8 @@ void UringEngine::Run() {
 }
 
 bool UringEngine::Finished() const {
-  return stopping_.load(std::memory_order_acquire) && !wake_armed_ && free_slots_.size() == depth_ &&
-         waiting_.empty() && inbox_.empty();
+  return stopping_.load(std::memory_order_acquire) && !wake_armed_ &&
+         free_slots_.size() == depth_ && waiting_.empty() && inbox_.empty();
 }
 
 void UringEngine::StartWaiting() {

@@ -157,22 +157,22 @@ bool FramePool::AddSlab(uint64_t at_least) {
   return true;
 }
 
+bool FramePool::InOneSlab(const std::byte* first, const std::byte* second) const {
+  return std::any_of(slabs_.begin(), slabs_.end(), [&](const base::AlignedBuffer& slab) {
+    return first >= slab.data() && second < slab.data() + slab.size();
+  });
+}
+
 void FramePool::Release(std::byte* data, uint64_t bytes) {
   auto [it, inserted] = free_.emplace(data, bytes);
-  const auto& slabs = slabs_;  // clang's analysis does not follow mutex_ into a lambda
-  auto belongs_together = [&slabs](std::byte* first, std::byte* second) {
-    return std::any_of(slabs.begin(), slabs.end(), [&](const base::AlignedBuffer& slab) {
-      return first >= slab.data() && second < slab.data() + slab.size();
-    });
-  };
-  if (auto after = std::next(it); after != free_.end() && data + bytes == after->first &&
-                                  belongs_together(data, after->first)) {
+  if (auto after = std::next(it);
+      after != free_.end() && data + bytes == after->first && InOneSlab(data, after->first)) {
     it->second += after->second;
     free_.erase(after);
   }
   if (it != free_.begin()) {
     if (auto before = std::prev(it);
-        before->first + before->second == data && belongs_together(before->first, data)) {
+        before->first + before->second == data && InOneSlab(before->first, data)) {
       before->second += it->second;
       free_.erase(it);
     }

@@ -76,6 +76,9 @@ class FramePool {
   void ShareOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::byte* Allocate(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(std::byte* data, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Free runs are joined within a slab only.
+  bool InOneSlab(const std::byte* first, const std::byte* second) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AddSlab(uint64_t at_least) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasMinimum(const FrameGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close(FrameGrant* grant);

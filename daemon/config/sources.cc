@@ -21,8 +21,9 @@ namespace {
 constexpr char kDefaultFile[] = "/etc/momentd/momentd.conf";
 
 // Variables that other parts of the project read.
-constexpr const char* kOtherVariables[] = {"MOMENTD_CONFIG", "MOMENTD_FAILPOINTS", "MOMENTD_SOCKET",
-                                           "MOMENTD_ADMIN_SOCKET", "MOMENTD_BINARY"};
+constexpr const char* kOtherVariables[] = {"MOMENTD_CONFIG", "MOMENTD_FAILPOINTS",
+                                           "MOMENTD_SOCKET", "MOMENTD_ADMIN_SOCKET",
+                                           "MOMENTD_BINARY", "MOMENTD_LIBRARY"};
 
 bool IsOtherVariable(absl::string_view name) {
   for (const char* other : kOtherVariables) {

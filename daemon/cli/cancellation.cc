@@ -17,6 +17,11 @@ bool Cancellation::cancelled() const {
   return cancelled_;
 }
 
+bool Cancellation::AwaitFor(absl::Duration duration) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), duration);
+}
+
 Cancellation::Scope::Scope(Cancellation& cancellation, std::function<void()> on_cancel)
     : cancellation_(cancellation) {
   absl::MutexLock lock(&cancellation_.mutex_);

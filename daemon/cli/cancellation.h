@@ -4,6 +4,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace moment::cli {
 
@@ -12,6 +13,8 @@ class Cancellation {
  public:
   void Cancel();
   bool cancelled() const;
+  // True as soon as it is cancelled; false after `duration`.
+  bool AwaitFor(absl::Duration duration) const;
 
   // While it lives, Cancel also calls `on_cancel` (at once if it was called before). The callback
   // runs with no other Scope being made or ended, and must not touch this object.

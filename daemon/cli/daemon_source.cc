@@ -10,9 +10,17 @@
 namespace moment::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 bool SamePath(const std::string& a, const std::string& b) {
   std::error_code error;
-  return a == b || (std::filesystem::equivalent(a, b, error) && !error);
+  return a == b || (fs::equivalent(a, b, error) && !error);
+}
+
+bool IsBelow(const std::string& path, const std::string& state_directory) {
+  std::error_code error;
+  const fs::path relative = fs::relative(path, state_directory, error);
+  return !error && !relative.empty() && *relative.begin() != "..";
 }
 
 // The newest commit that names this file tells what is in it.
@@ -52,9 +60,22 @@ store::BucketFileView ViewOf(const v1::BucketFile& file, const v1::DescribeRespo
 
 }  // namespace
 
-DaemonSource::DaemonSource(std::unique_ptr<AdminClient> client) : client_(std::move(client)) {}
+DaemonSource::DaemonSource(std::unique_ptr<AdminClient> client, std::string state_directory)
+    : client_(std::move(client)), state_directory_(std::move(state_directory)) {}
 
-absl::StatusOr<v1::ListResponse> DaemonSource::List() { return client_->List(); }
+absl::StatusOr<v1::ListResponse> DaemonSource::List() {
+  MOMENT_ASSIGN_OR_RETURN(v1::ListResponse list, client_->List());
+  if (state_directory_.empty()) {
+    return list;
+  }
+  v1::ListResponse ours;
+  for (v1::StoreSummary& store : *list.mutable_stores()) {
+    if (IsBelow(store.directory(), state_directory_)) {
+      *ours.add_stores() = std::move(store);
+    }
+  }
+  return ours;
+}
 
 absl::StatusOr<v1::DescribeResponse> DaemonSource::Describe(const StoreReference& store) {
   MOMENT_ASSIGN_OR_RETURN(const v1::StoreName name, NameOf(store));

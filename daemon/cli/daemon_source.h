@@ -8,10 +8,11 @@
 
 namespace moment::cli {
 
-// Stores through the daemon that owns them.
+// Stores through the daemon that owns them: all of its, or those of one of its state directories.
 class DaemonSource : public Source {
  public:
-  explicit DaemonSource(std::unique_ptr<AdminClient> client);
+  // `state_directory`: "" for all.
+  explicit DaemonSource(std::unique_ptr<AdminClient> client, std::string state_directory = "");
 
   const std::string& place() const override { return client_->socket_path(); }
   bool online() const override { return true; }
@@ -27,6 +28,7 @@ class DaemonSource : public Source {
   absl::StatusOr<v1::StoreName> NameOf(const StoreReference& store);
 
   std::unique_ptr<AdminClient> client_;
+  std::string state_directory_;
 };
 
 }  // namespace moment::cli

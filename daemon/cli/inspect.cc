@@ -99,7 +99,7 @@ Outcome ShowPath(const InspectOptions& options, const std::string& path, Context
     return absl::InvalidArgumentError("--commit selects a commit of a store: name the store");
   }
   MOMENT_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
-                          OpenPath(target, options.common, context.console));
+                          OpenPath(target, options.common, context));
   switch (target.kind) {
     case PathTarget::Kind::kStateDirectory:
       return ShowStateDirectory(options, *source, target.path, context.console);
@@ -126,7 +126,7 @@ Outcome RunInspect(const InspectOptions& options, Context& context) {
       break;
   }
   MOMENT_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
-                          OpenByName(options.state_directory, options.common, context.console));
+                          OpenByName(options.state_directory, options.common, context));
   return ShowStore(options, *source, {.name = target.name, .directory = {}}, context.console);
 }
 

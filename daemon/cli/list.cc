@@ -18,7 +18,7 @@ struct ListOptions {
 
 Outcome RunList(const ListOptions& options, Context& context) {
   MOMENT_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
-                          OpenByName(options.state_directory, options.common, context.console));
+                          OpenByName(options.state_directory, options.common, context));
   MOMENT_ASSIGN_OR_RETURN(const v1::ListResponse list, source->List());
   if (options.common.json) {
     context.console.out << MessageDocument(list, {{"source", source->place()}});

@@ -45,17 +45,18 @@ class Source {
 absl::StatusOr<std::unique_ptr<Source>> OpenDaemon(const CommonOptions& options);
 
 // The files below `state_directory`, under its lock, shared. Where a daemon holds the lock: that
-// daemon, which `console` is told. FAILED_PRECONDITION or UNAVAILABLE if it does not answer.
+// daemon, and a note says so. A lock whose holder is gone comes free when the holder's last writes
+// have landed: that is waited for, as long as the timeout. UNAVAILABLE if neither can be had.
 absl::StatusOr<std::unique_ptr<Source>> OpenStateDirectory(const std::string& state_directory,
                                                            const CommonOptions& options,
-                                                           Console& console);
+                                                           Context& context);
 
 // What ClassifyPath found: its state directory, or, where it has none, the files as they are.
 absl::StatusOr<std::unique_ptr<Source>> OpenPath(const PathTarget& target,
-                                                 const CommonOptions& options, Console& console);
+                                                 const CommonOptions& options, Context& context);
 
 // By name: `state_directory` if it is said, else the daemon.
 absl::StatusOr<std::unique_ptr<Source>> OpenByName(const std::string& state_directory,
-                                                   const CommonOptions& options, Console& console);
+                                                   const CommonOptions& options, Context& context);
 
 }  // namespace moment::cli

@@ -43,7 +43,6 @@ void PrintStateDirectories(const v1::StatusResponse& status, Console& console) {
                {"FILE SYSTEM"},
                {"ENGINE"},
                {"DIRECT I/O"},
-               {"STORES", Align::kRight},
                {"FREE", Align::kRight},
                {"READ", Align::kRight},
                {"WRITTEN", Align::kRight},
@@ -54,8 +53,8 @@ void PrintStateDirectories(const v1::StatusResponse& status, Console& console) {
         {directory.path(),
          absl::StrCat(directory.file_system(), directory.is_volatile() ? ", volatile" : ""),
          directory.io_engine(), directory.direct_io() ? "yes" : "no",
-         absl::StrCat(directory.stores()), HumanBytes(directory.free_bytes()),
-         HumanBytes(directory.bytes_read()), HumanBytes(directory.bytes_written()),
+         HumanBytes(directory.free_bytes()), HumanBytes(directory.bytes_read()),
+         HumanBytes(directory.bytes_written()),
          directory.oldest_io_seconds() > 0 ? HumanSeconds(directory.oldest_io_seconds()) : "-",
          HealthCell(directory.health())});
   }

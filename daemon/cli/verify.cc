@@ -33,13 +33,13 @@ absl::StatusOr<Work> WholeSource(std::unique_ptr<Source> source) {
 }
 
 absl::StatusOr<Work> WorkOfPath(const std::string& path, const CommonOptions& options,
-                                Console& console) {
+                                Context& context) {
   MOMENT_ASSIGN_OR_RETURN(const PathTarget target, ClassifyPath(path));
   if (target.kind != PathTarget::Kind::kStateDirectory && target.kind != PathTarget::Kind::kStore) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is one file of a store: verify the store, ", target.store_directory));
   }
-  MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenPath(target, options, console));
+  MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenPath(target, options, context));
   if (target.kind == PathTarget::Kind::kStateDirectory) {
     return WholeSource(std::move(source));
   }
@@ -48,13 +48,13 @@ absl::StatusOr<Work> WorkOfPath(const std::string& path, const CommonOptions& op
   return Work{std::move(source), {store}};
 }
 
-absl::StatusOr<Work> FindWork(const VerifyCommandOptions& options, Console& console) {
+absl::StatusOr<Work> FindWork(const VerifyCommandOptions& options, Context& context) {
   MOMENT_ASSIGN_OR_RETURN(const Target target, options.target.Resolve());
   if (target.kind == Target::Kind::kPath) {
-    return WorkOfPath(target.path, options.common, console);
+    return WorkOfPath(target.path, options.common, context);
   }
   MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source,
-                          OpenByName(options.state_directory, options.common, console));
+                          OpenByName(options.state_directory, options.common, context));
   if (target.kind == Target::Kind::kEverything) {
     return WholeSource(std::move(source));
   }
@@ -120,7 +120,7 @@ absl::Status Interrupted(const std::vector<VerifiedStore>& done, uint64_t stores
 }
 
 Outcome RunVerify(const VerifyCommandOptions& options, Context& context) {
-  MOMENT_ASSIGN_OR_RETURN(const Work work, FindWork(options, context.console));
+  MOMENT_ASSIGN_OR_RETURN(const Work work, FindWork(options, context));
   std::vector<VerifiedStore> results;
   for (const v1::StoreSummary& store : work.stores) {
     absl::StatusOr<VerifiedStore> result = VerifyOne(*work.source, store, context);

@@ -26,5 +26,12 @@ TEST_CASE("Cancellation: a scope made after the wish is called at once", "[cli]"
   CHECK(calls == 1);
 }
 
+TEST_CASE("Cancellation: waits until it is wished for, or for the time given", "[cli]") {
+  Cancellation cancellation;
+  CHECK_FALSE(cancellation.AwaitFor(absl::Milliseconds(1)));
+  cancellation.Cancel();
+  CHECK(cancellation.AwaitFor(absl::InfiniteDuration()));
+}
+
 }  // namespace
 }  // namespace moment::cli

@@ -306,11 +306,17 @@ TEST_CASE_METHOD(Fixture, "A directory that a daemon holds is read through that 
   const std::string sockets = scratch.path().string();
   FakeDaemon daemon(absl::StrCat("unix:", sockets, "/admin.sock"));
   REQUIRE(daemon.listening());
-  *daemon.list.add_stores()->mutable_name() = Name("from the daemon");
+  v1::StoreSummary& here = *daemon.list.add_stores();
+  *here.mutable_name() = Name("from the daemon");
+  here.set_directory(state_directory() + "/jobs/j/model/rank00000");
+  v1::StoreSummary& elsewhere = *daemon.list.add_stores();
+  *elsewhere.mutable_name() = Name("on another drive");
+  elsewhere.set_directory("/other/jobs/j/model/rank00000");
   const base::UniqueFd lock = LockAsDaemon(state_directory(), sockets);
   const ProgramResult result = RunMomentctl({"list", "--state-dir", state_directory()});
   CHECK(result.exit_code == 0);
-  CHECK_THAT(result.out, ContainsSubstring("from the daemon/model/0"));
+  CHECK_THAT(result.out, ContainsSubstring("from the daemon/model/0") &&
+                             !ContainsSubstring("on another drive"));
   CHECK_THAT(result.err,
              ContainsSubstring(absl::StrCat("pid ", ::getpid())) && ContainsSubstring(sockets));
 }
@@ -333,6 +339,17 @@ TEST_CASE_METHOD(Fixture, "A holder that does not answer is exit 3, and nothing 
     CHECK(result.out.empty());
     CHECK_THAT(result.err, ContainsSubstring("is locked by"));
   }
+}
+
+TEST_CASE_METHOD(Fixture, "The last writes of a holder that is gone are waited for", "[cli]") {
+  base::UniqueFd lock(::open((state_directory() + "/LOCK").c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
+  const ProgramResult refused = RunMomentctl({"verify", state_directory(), "--timeout", "0.1"});
+  CHECK(refused.exit_code == 3);
+  CHECK(refused.out.empty());
+  Program waiting(MomentctlCommand({"verify", state_directory(), "--timeout", "60"}));
+  lock.Reset();
+  CHECK(waiting.Wait().exit_code == 0);
 }
 
 TEST_CASE_METHOD(Fixture, "Readers share the lock", "[cli]") {

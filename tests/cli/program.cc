@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,8 @@ bool ReadSome(int fd, std::string& text) {
 
 }  // namespace
 
+// posix_spawn and not fork: this process has threads of gRPC, whose fork handlers can wait for
+// ever.
 Program::Program(const std::vector<std::string>& arguments, const std::string& stdout_path) {
   Pipe out = MakePipe();
   Pipe err = MakePipe();
@@ -45,17 +48,19 @@ Program::Program(const std::vector<std::string>& arguments, const std::string& s
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
   argv.push_back(nullptr);
-  pid_ = ::fork();
-  if (pid_ < 0) {
-    throw std::runtime_error("no child");
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (stdout_path.empty()) {
+    ::posix_spawn_file_actions_adddup2(&actions, out.write.get(), STDOUT_FILENO);
+  } else {
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, stdout_path.c_str(), O_WRONLY, 0);
   }
-  if (pid_ == 0) {
-    const int target =
-        stdout_path.empty() ? out.write.get() : ::open(stdout_path.c_str(), O_WRONLY | O_CLOEXEC);
-    ::dup2(target, STDOUT_FILENO);
-    ::dup2(err.write.get(), STDERR_FILENO);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
+  ::posix_spawn_file_actions_adddup2(&actions, err.write.get(), STDERR_FILENO);
+  const int error = ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    pid_ = -1;
+    throw std::runtime_error("cannot start " + arguments[0]);
   }
   out_ = std::move(out.read);
   err_ = std::move(err.read);

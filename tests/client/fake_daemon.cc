@@ -7,14 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "client/src/process.h"
-#include "proto/moment/v1/descriptors.h"
-#include "tests/client/half.h"
+#include "tests/client/fake_support.h"
 
 namespace moment::testing {
 namespace {
@@ -23,10 +21,6 @@ constexpr uint32_t kSlots = 2;
 constexpr uint64_t kSlotBytes = 4096;
 constexpr uint32_t kMaxRuns = 4;
 constexpr absl::Duration kCancelCheck = absl::Milliseconds(50);
-
-grpc::Status Refuse(grpc::StatusCode code, const std::string& message) {
-  return grpc::Status(code, message);
-}
 
 std::string KeyOf(const v1::StoreName& name) {
   return absl::StrCat(name.job(), "/", name.role(), "/", name.rank());
@@ -38,26 +32,6 @@ uint64_t ElementsOf(const v1::Tensor& tensor) {
     elements *= extent;
   }
   return elements;
-}
-
-template <typename Visit>
-void ForEach(const v1::TensorSet& set, Visit visit) {
-  for (const v1::TensorRun& run : set.runs()) {
-    for (uint32_t i = run.first(); i < run.first() + run.count(); ++i) {
-      visit(i);
-    }
-  }
-}
-
-bool Use(std::atomic<int>& counter) { return counter.load() > 0 && counter.fetch_sub(1) > 0; }
-
-v1::CommitInfo InfoOf(const FakeStore& store) {
-  v1::CommitInfo info;
-  info.set_id(store.id);
-  info.set_sequence(store.sequence);
-  info.set_step_id(store.step_id);
-  info.set_due(true);
-  return info;
 }
 
 }  // namespace
@@ -264,120 +238,6 @@ grpc::Status FakeDaemon::Detach(grpc::ServerContext*, const v1::DetachRequest* r
   return Find(request->session(), &live, &store);
 }
 
-bool FakeDaemon::Pull(v1::RingOp op, v1::DataType type, uint32_t tensor, Live& live,
-                      std::vector<float>& out) {
-  const uint64_t element_bytes = type == v1::DATA_TYPE_FLOAT32 ? 4 : 2;
-  const uint64_t slice = kSlotBytes / element_bytes;
-  for (uint64_t first = 0; first < out.size(); first += slice) {
-    const uint64_t count = std::min<uint64_t>(slice, out.size() - first);
-    v1::RingRun run = {tensor, 0, first * element_bytes, count * element_bytes, 0};
-    if (live.ring->Run(op, live.generation, run) != v1::RING_RESULT_OK) {
-      return false;
-    }
-    for (uint64_t i = 0; i < count; ++i) {
-      out[first + i] = Widen(type, live.ring->slot(0) + i * element_bytes);
-    }
-  }
-  return true;
-}
-
-bool FakeDaemon::Push(uint32_t tensor, Live& live, const FakeStore& store) {
-  const v1::DataType type = store.tensors[tensor].parameter_type();
-  const uint64_t element_bytes = type == v1::DATA_TYPE_FLOAT32 ? 4 : 2;
-  const uint64_t slice = kSlotBytes / element_bytes;
-  const std::vector<float>& values = store.main[tensor];
-  for (uint64_t first = 0; first < values.size(); first += slice) {
-    const uint64_t count = std::min<uint64_t>(slice, values.size() - first);
-    for (uint64_t i = 0; i < count; ++i) {
-      Narrow(type, values[first + i], live.ring->slot(0) + i * element_bytes);
-    }
-    v1::RingRun run = {tensor, 0, first * element_bytes, count * element_bytes, 0};
-    if (live.ring->Run(v1::RING_OP_PARAMETERS_OUT, live.generation, run) != v1::RING_RESULT_OK) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool FakeDaemon::PushAll(Live& live, const FakeStore& store) {
-  for (uint32_t i = 0; i < store.tensors.size(); ++i) {
-    if (!Push(i, live, store)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-v1::CommitInfo FakeDaemon::Commit(const std::string& key) {
-  FakeStore& store = disk_->stores[key];
-  ++store.id;
-  std::vector<FakeStore>& commits = disk_->committed[key];
-  commits.erase(
-      std::remove_if(commits.begin(), commits.end(),
-                     [&](const FakeStore& commit) { return commit.sequence >= store.sequence; }),
-      commits.end());
-  commits.push_back(store);
-  return InfoOf(store);
-}
-
-grpc::Status FakeDaemon::UpdateTensor(const v1::Hyperparameters& hyper, uint32_t tensor, Live& live,
-                                      FakeStore& store) {
-  std::vector<float> gradient(store.main[tensor].size());
-  if (!Pull(v1::RING_OP_GRADIENTS_IN, live.gradient_types[tensor], tensor, live, gradient)) {
-    return Refuse(grpc::StatusCode::INVALID_ARGUMENT, "a gradient is missing");
-  }
-  const auto t = static_cast<double>(++store.t[tensor]);
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    double p = store.main[tensor][i];
-    double g = hyper.maximize() ? -double{gradient[i]} : double{gradient[i]};
-    if (hyper.mode() == v1::ADAM_MODE_ADAM) {
-      g += hyper.weight_decay() * p;
-    } else {
-      p *= 1 - hyper.lr() * hyper.weight_decay();
-    }
-    const double exp_avg = hyper.beta1() * store.exp_avg[tensor][i] + (1 - hyper.beta1()) * g;
-    const double exp_avg_sq =
-        hyper.beta2() * store.exp_avg_sq[tensor][i] + (1 - hyper.beta2()) * g * g;
-    const double denominator =
-        std::sqrt(exp_avg_sq / (1 - std::pow(hyper.beta2(), t))) + hyper.eps();
-    p -= hyper.lr() / (1 - std::pow(hyper.beta1(), t)) * exp_avg / denominator;
-    store.main[tensor][i] = static_cast<float>(p);
-    store.exp_avg[tensor][i] = static_cast<float>(exp_avg);
-    store.exp_avg_sq[tensor][i] = static_cast<float>(exp_avg_sq);
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status FakeDaemon::Apply(const v1::StepRequest& request, Live& live, FakeStore& store) {
-  FakeStore next = store;
-  std::set<uint32_t> participants;
-  ForEach(request.participants(), [&](uint32_t i) { participants.insert(i); });
-  grpc::Status status;
-  for (const v1::Group& group : request.groups()) {
-    ForEach(group.tensors(), [&](uint32_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      if (status.ok() && (!request.has_participants() || participants.count(i) > 0)) {
-        status = UpdateTensor(group.hyperparameters(), i, live, next);
-      }
-    });
-  }
-  if (!status.ok()) {
-    return status;
-  }
-  if (Use(faults_.fail_step_midway)) {
-    Push(static_cast<uint32_t>(next.tensors.size() - 1), live, next);
-    return Refuse(grpc::StatusCode::INTERNAL, "failed midway");
-  }
-  Commit(live.store);  // of the state before
-  next.id = store.id;
-  next.sequence = request.sequence();
-  next.step_id = request.step_id();
-  next.blob = request.blob();
-  store = std::move(next);
-  return PushAll(live, store)
-             ? grpc::Status::OK
-             : Refuse(grpc::StatusCode::INVALID_ARGUMENT, "a parameter is missing");
-}
-
 grpc::Status FakeDaemon::Step(grpc::ServerContext* context, const v1::StepRequest* request,
                               grpc::ServerWriter<v1::StepResponse>* writer) {
   absl::MutexLock lock(&mutex_);
@@ -553,69 +413,6 @@ grpc::Status FakeDaemon::Close(grpc::ServerContext*, const v1::CloseRequest* req
   }
   End(*live, "closed");
   return grpc::Status::OK;
-}
-
-void FakeDaemon::ServeDescriptors() {
-  for (;;) {
-    const client::UniqueFd connection(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!connection.valid()) {
-      return;
-    }
-    AnswerDescriptors(connection.get());
-  }
-}
-
-void FakeDaemon::AnswerDescriptors(int connection) {
-  v1::DescriptorRequest request = {};
-  iovec part = {&request, sizeof request};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != sizeof request) {
-    return;
-  }
-  v1::DescriptorReply reply = {};
-  reply.magic = MOMENT_DESCRIPTORS_MAGIC;
-  reply.version = 1;
-  client::RingDescriptors ring;
-  int numbers[4] = {-1, -1, -1, -1};
-  if (request.request == v1::DESCRIPTOR_REQUEST_OFFER) {
-    int offered = -1;
-    std::memcpy(&offered, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof offered);
-    const client::UniqueFd owned(offered);
-    pidfds_ += request.kind == v1::DESCRIPTOR_KIND_PIDFD ? 1 : 0;
-    message.msg_controllen = 0;
-  } else {
-    absl::MutexLock lock(&mutex_);
-    reply.code = static_cast<int32_t>(grpc::StatusCode::NOT_FOUND);
-    for (auto& [id, live] : sessions_) {
-      if (live->token == std::string(reinterpret_cast<char*>(request.token), 16) &&
-          live->ring != nullptr) {
-        ring = live->ring->Descriptors();
-        reply.code = 0;
-        reply.count = 4;
-      }
-    }
-    const int found[4] = {ring.control.get(), ring.slots.get(), ring.to_client.get(),
-                          ring.to_daemon.get()};
-    std::memcpy(numbers, found, sizeof numbers);
-  }
-  part = {&reply, sizeof reply};
-  if (reply.count == 4) {
-    message.msg_controllen = CMSG_SPACE(sizeof numbers);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof numbers);
-    std::memcpy(CMSG_DATA(header), numbers, sizeof numbers);
-  } else {
-    message.msg_control = nullptr;
-    message.msg_controllen = 0;
-  }
-  ::sendmsg(connection, &message, MSG_NOSIGNAL);
 }
 
 }  // namespace moment::testing

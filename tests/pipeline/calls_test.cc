@@ -21,7 +21,7 @@ struct Bench {
 
 RigOptions Streaming() {
   RigOptions options;
-  options.sizes = {2'000'000, 5, 600'000};
+  options.sizes = {1'200'000, 5, 400'000};  // seven chunks through four frames
   options.host_memory_bytes = 12 * kMiB;
   return options;
 }
@@ -43,7 +43,9 @@ uint64_t SegmentBytes(const Rig& rig, int segments) {
 }
 
 TEST_CASE("Step: the first reads mains alone, later ones and a resume all segments", "[pipeline]") {
-  Bench bench(Streaming());
+  RigOptions options = Streaming();
+  options.sizes = {2'000'000, 5, 600'000};  // what was read ahead is gone before the step ends
+  Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
   REQUIRE(rig.Reopen() == absl::OkStatus());
@@ -90,7 +92,7 @@ TEST_CASE("Step: tensors that sit out keep their state and t, untouched buckets 
   RigOptions options = Streaming();
   options.bucket_elements = 900'000;
   options.commit_every = GENERATE(1, 3);
-  options.host_memory_bytes = GENERATE(12, 24, 100) * kMiB;
+  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -435,7 +437,7 @@ TEST_CASE("Node: two stores step side by side, and share what the pool has", "[p
   options.host_memory_bytes = GENERATE(24, 40) * kMiB;
   RigOptions other = options;
   other.job = "other";
-  other.sizes = {1'500'000, 100};
+  other.sizes = {900'000, 100};
   Bench bench(options);
   REQUIRE(bench.rig.Fill().ok());
   REQUIRE(bench.rig.Step(1).ok());

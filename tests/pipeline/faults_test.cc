@@ -16,10 +16,10 @@ using Catch::Matchers::Contains;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Eight chunks and more through four frames: everything streams.
+// Seven chunks through four frames: everything streams.
 RigOptions Streaming() {
   RigOptions options;
-  options.sizes = {2'000'000, 5, 600'000};
+  options.sizes = {1'200'000, 5, 400'000};
   options.host_memory_bytes = 12 * kMiB;
   options.trainer.slot_bytes = 512 << 10;
   return options;
@@ -70,14 +70,14 @@ TEST_CASE("Faults: a flipped bit is DATA_LOSS naming file and offset", "[pipelin
   REQUIRE(rig.pipeline->Flush(1).ok());
   const auto& geometry = rig.pipeline->store().layout()->buckets()[0];
   const int segment = GENERATE(0, 1, 2);
-  const uint64_t offset = geometry.segments[segment].offset + 7 * kMiB + 12345;
+  const uint64_t offset = geometry.segments[segment].offset + 5 * kMiB + 12345;
   auto flip = [&](std::vector<std::byte>& bytes) { bytes[offset] ^= std::byte{16}; };
   bench.disk.Corrupt(rig.BucketPath(0), flip);
   const absl::Status status = rig.Step(2).status();
   CHECK(status.code() == absl::StatusCode::kDataLoss);
   CHECK_THAT(std::string(status.message()),
              Contains(rig.BucketPath(0)) && Contains(store::SegmentName(segment)) &&
-                 Contains(std::to_string(geometry.segments[segment].offset + 7 * kMiB)));
+                 Contains(std::to_string(geometry.segments[segment].offset + 5 * kMiB)));
   bench.disk.Corrupt(rig.BucketPath(0), flip);
   REQUIRE(rig.Step(2).status() == absl::OkStatus());
   CheckEverything(rig, 2);
@@ -95,7 +95,7 @@ TEST_CASE("Faults: a trainer that goes at any command leaves the applied state",
   REQUIRE(rig.Step(2).ok());
   const uint64_t commands = rig.trainer->commands() - before;
   uint64_t sequence = 2;
-  for (uint64_t at = 0; at < commands; at += 1 + commands / 12) {
+  for (uint64_t at = 0; at < commands; at += 1 + commands / 8) {
     INFO("gone at command " << at << " of " << commands);
     ++sequence;
     rig.trainer->Break(at);
@@ -186,7 +186,7 @@ TEST_CASE("Faults: power lost at any operation leaves a whole step", "[pipeline]
   const uint64_t seed = std::random_device()();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
-  for (int round = 0; round < 16; ++round) {
+  for (int round = 0; round < 12; ++round) {
     const uint64_t cut = first + random() % (last - first + 1);
     const uint64_t choice = random() % 4;
     INFO("commit_every " << commit_every << ", power lost before operation " << cut << ", choice "

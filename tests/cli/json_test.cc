@@ -32,14 +32,15 @@ TEST_CASE("JsonWriter: nests objects and arrays", "[cli]") {
   writer.Key("b");
   writer.Null();
   writer.EndObject();
-  CHECK(std::move(writer).Take() ==
-        "{\n  \"a\": [\n    1,\n    -2,\n    {}\n  ],\n  \"b\": null\n}\n");
+  const std::string document = std::move(writer).Take();
+  CHECK(document == "{\n  \"a\": [\n    1,\n    -2,\n    {}\n  ],\n  \"b\": null\n}\n");
 }
 
 TEST_CASE("JsonWriter: escapes what JSON does not allow in a string", "[cli]") {
   JsonWriter writer;
   writer.String("q\" b\\ n\n \x1f \x7f \xff ü");
-  CHECK(std::move(writer).Take() == "\"q\\\" b\\\\ n\\u000a \\u001f \\u007f \\ufffd ü\"\n");
+  const std::string document = std::move(writer).Take();
+  CHECK(document == "\"q\\\" b\\\\ n\\u000a \\u001f \\u007f \\ufffd ü\"\n");
 }
 
 TEST_CASE("JsonWriter: numbers read back exactly; what is not finite is null", "[cli]") {
@@ -52,8 +53,8 @@ TEST_CASE("JsonWriter: numbers read back exactly; what is not finite is null", "
   writer.Unsigned(18'446'744'073'709'551'615ull);
   writer.Bool(true);
   writer.EndArray();
-  CHECK(std::move(writer).Take() ==
-        "[\n  0.1,\n  1e+300,\n  null,\n  null,\n  18446744073709551615,\n  true\n]\n");
+  const std::string document = std::move(writer).Take();
+  CHECK(document == "[\n  0.1,\n  1e+300,\n  null,\n  null,\n  18446744073709551615,\n  true\n]\n");
 }
 
 TEST_CASE("MessageDocument: begins with schema_version and holds every field", "[cli]") {

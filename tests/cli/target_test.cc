@@ -11,6 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void Touch(const fs::path& path) { std::ofstream file(path); }
+
 TEST_CASE("ParseTarget: job/role/rank is a store", "[cli]") {
   const Target target = ParseTarget("run 7/model/12");
   REQUIRE(target.kind == Target::Kind::kStore);
@@ -50,10 +52,10 @@ TEST_CASE("ClassifyPath: finds the kind, the store and the state directory above
   const fs::path state = scratch.path() / "state";
   const fs::path store = state / "jobs/j/model/rank00000";
   fs::create_directories(store / "opt0_0");
-  std::ofstream(state / "LOCK");
-  std::ofstream(store / "store.json");
-  std::ofstream(store / "commit.0");
-  std::ofstream(store / "opt0_0/bucket00000.1.safetensors");
+  Touch(state / "LOCK");
+  Touch(store / "store.json");
+  Touch(store / "commit.0");
+  Touch(store / "opt0_0/bucket00000.1.safetensors");
 
   const auto of_state = ClassifyPath(state.string());
   REQUIRE(of_state.ok());
@@ -81,7 +83,7 @@ TEST_CASE("ClassifyPath: follows symbolic links to where the files are", "[cli]"
   const Scratch scratch;
   const fs::path state = scratch.path() / "state";
   fs::create_directories(state / "jobs");
-  std::ofstream(state / "LOCK");
+  Touch(state / "LOCK");
   fs::create_symlink(state, scratch.path() / "link");
   const auto target = ClassifyPath((scratch.path() / "link").string());
   REQUIRE(target.ok());
@@ -92,7 +94,7 @@ TEST_CASE("ClassifyPath: a missing path is NOT_FOUND, another thing INVALID_ARGU
   const Scratch scratch;
   CHECK(absl::IsNotFound(ClassifyPath((scratch.path() / "none").string()).status()));
   CHECK(absl::IsInvalidArgument(ClassifyPath(scratch.path().string()).status()));
-  std::ofstream(scratch.path() / "notes.txt");
+  Touch(scratch.path() / "notes.txt");
   CHECK(absl::IsInvalidArgument(ClassifyPath((scratch.path() / "notes.txt").string()).status()));
 }
 

@@ -18,7 +18,8 @@ namespace {
 
 std::string AgeText(int64_t unix_time_ns) {
   const absl::Duration age = absl::Now() - absl::FromUnixNanos(unix_time_ns);
-  return absl::FormatDuration(absl::Trunc(std::max(age, absl::ZeroDuration()), absl::Seconds(1)));
+  return age < absl::Seconds(1) ? "less than a second"
+                                : absl::FormatDuration(absl::Trunc(age, absl::Seconds(1)));
 }
 
 const RecordSummary& Newest(const std::vector<RecordSummary>& records) {

@@ -34,7 +34,9 @@ TEST_CASE("Open: existing state without a choice is an error with its sequence a
   REQUIRE(opened.driver().RefreshAndStep(3).ok());
   const absl::Status status = opened.Open(SmallStore(v1::RESUME_UNSPECIFIED));
   CHECK(absl::IsAlreadyExists(status));
-  CHECK(Says(status, "job 'job', role 'model', rank 0 has state of sequence 3, committed 0 ago"));
+  CHECK(Says(
+      status,
+      "job 'job', role 'model', rank 0 has state of sequence 3, committed less than a second ago"));
 }
 
 TEST_CASE("Open: an empty store is no state", "[store]") {

@@ -47,7 +47,7 @@ TEST_CASE("Rules: the highest id is the newest", "[store]") {
 }
 
 TEST_CASE("Rules: after any crash the ranks have a common sequence, in three images", "[store]") {
-  for (const uint64_t commit_every : {1, 2, 3}) {
+  for (const uint64_t commit_every : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
     const ExplorationResult result = Explore({.commit_every = commit_every, .steps = 6});
     INFO("commit_every " << commit_every << ", " << result.states << " states");
     CHECK(result.common);
@@ -68,7 +68,7 @@ TEST_CASE("Rules: three ranks have a common sequence, too", "[store]") {
 
 TEST_CASE("Rules: changes between steps need a fourth image and keep a common sequence",
           "[store]") {
-  for (const uint64_t commit_every : {1, 2}) {
+  for (const uint64_t commit_every : {uint64_t{1}, uint64_t{2}}) {
     const ExplorationResult result =
         Explore({.commit_every = commit_every, .steps = 4, .changes = 2});
     CHECK(result.common);
@@ -79,7 +79,7 @@ TEST_CASE("Rules: changes between steps need a fourth image and keep a common se
 }
 
 TEST_CASE("Rules: commits of one rank alone, as at its end, keep a common sequence", "[store]") {
-  for (const uint64_t commit_every : {2, 3}) {
+  for (const uint64_t commit_every : {uint64_t{2}, uint64_t{3}}) {
     const ExplorationResult result =
         Explore({.commit_every = commit_every, .steps = 5, .early_commits = 2});
     CHECK(result.common);

@@ -70,7 +70,7 @@ TEST_CASE("Step: the first reads mains alone, later ones and a resume all segmen
 TEST_CASE("Step: a state that fits the pool is read once and never again", "[pipeline]") {
   RigOptions options = Streaming();
   options.host_memory_bytes = 100 * kMiB;
-  options.commit_every = GENERATE(1, 0);
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -91,8 +91,8 @@ TEST_CASE("Step: tensors that sit out keep their state and t, untouched buckets 
           "[pipeline]") {
   RigOptions options = Streaming();
   options.bucket_elements = 900'000;
-  options.commit_every = GENERATE(1, 3);
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 3);
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -168,8 +168,8 @@ TEST_CASE("Step: groups beyond the hyperparameters and small slots are refused",
 
 TEST_CASE("Skip: advances sequence and blob, changes no byte and no t", "[pipeline]") {
   RigOptions options = Streaming();
-  options.commit_every = GENERATE(1, 2, 0);
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 2, 0);
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -199,7 +199,7 @@ TEST_CASE("Skip: advances sequence and blob, changes no byte and no t", "[pipeli
 TEST_CASE("Flush: makes the applied state durable and due, and takes no other sequence",
           "[pipeline]") {
   RigOptions options = Streaming();
-  options.commit_every = GENERATE(1, 3, 0);
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 3, 0);
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -223,7 +223,7 @@ TEST_CASE("Flush: makes the applied state durable and due, and takes no other se
 
 TEST_CASE("Drain: the last applied step survives without a Flush", "[pipeline]") {
   RigOptions options = Streaming();
-  options.commit_every = GENERATE(1, 5, 0);
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 5, 0);
   Bench bench(options);
   Rig& rig = bench.rig;
   CHECK(rig.pipeline->Drain().ok());
@@ -238,9 +238,9 @@ TEST_CASE("Drain: the last applied step survives without a Flush", "[pipeline]")
 
 TEST_CASE("Refresh: listed tensors take new mains and keep moments and t", "[pipeline]") {
   RigOptions options = Streaming();
-  options.commit_every = GENERATE(1, 0);
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
   options.bucket_elements = 900'000;
-  const uint64_t steps = GENERATE(0, 2);
+  const uint64_t steps = GENERATE(as<uint64_t>{}, 0, 2);
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -316,8 +316,8 @@ TEST_CASE("Materialize: writes the applied mains into the trainer's parameters",
   RigOptions options = Streaming();
   options.types.parameter = device::DataType::kBFloat16;
   options.types.gradient = device::DataType::kBFloat16;
-  options.commit_every = GENERATE(1, 0);
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -338,7 +338,7 @@ TEST_CASE("Materialize: writes the applied mains into the trainer's parameters",
 TEST_CASE("Rollback: goes back to a live commit, and the run from there is the same",
           "[pipeline]") {
   RigOptions options = Streaming();
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Fill().ok());
@@ -434,7 +434,7 @@ TEST_CASE("Tensors: a store without elements steps and commits", "[pipeline]") {
 
 TEST_CASE("Node: two stores step side by side, and share what the pool has", "[pipeline]") {
   RigOptions options = Streaming();
-  options.host_memory_bytes = GENERATE(24, 40) * kMiB;
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 24, 40) * kMiB;
   RigOptions other = options;
   other.job = "other";
   other.sizes = {900'000, 100};

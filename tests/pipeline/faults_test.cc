@@ -85,8 +85,8 @@ TEST_CASE("Faults: a flipped bit is DATA_LOSS naming file and offset", "[pipelin
 
 TEST_CASE("Faults: a trainer that goes at any command leaves the applied state", "[pipeline]") {
   RigOptions options = Streaming();
-  options.commit_every = GENERATE(1, 0);
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   REQUIRE(rig.Step(1).ok());
@@ -135,7 +135,7 @@ TEST_CASE("Faults: after any transfer that fails the store is at a whole step", 
   RigOptions options = Streaming();
   options.sizes = {900'000, 9, 490'000};
   options.bucket_elements = 700'000;
-  options.host_memory_bytes = GENERATE(12, 100) * kMiB;
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
   Bench bench(options);
   Rig& rig = bench.rig;
   uint64_t sequence = 0;
@@ -164,7 +164,7 @@ TEST_CASE("Faults: after any transfer that fails the store is at a whole step", 
 }
 
 TEST_CASE("Faults: power lost at any operation leaves a whole step", "[pipeline]") {
-  const uint64_t commit_every = GENERATE(1, 3);
+  const uint64_t commit_every = GENERATE(as<uint64_t>{}, 1, 3);
   RigOptions options = Streaming();
   options.sizes = {600'000, 9, 290'000};
   options.bucket_elements = 400'000;

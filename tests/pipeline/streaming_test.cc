@@ -45,8 +45,8 @@ TEST_CASE("Streaming: a run with everything in the pool equals the resident one"
 }
 
 TEST_CASE("Streaming: any pool size and commit interval gives the same bits", "[pipeline]") {
-  const uint64_t frames = GENERATE(4, 6, 8, 12, 20);
-  const uint64_t commit_every = GENERATE(1, 3, 0);
+  const uint64_t frames = GENERATE(as<uint64_t>{}, 4, 6, 8, 12, 20);
+  const uint64_t commit_every = GENERATE(as<uint64_t>{}, 1, 3, 0);
   INFO("frames " << frames << " commit_every " << commit_every);
   RigOptions options;
   options.bucket_elements = 600'000;
@@ -56,8 +56,8 @@ TEST_CASE("Streaming: any pool size and commit interval gives the same bits", "[
 }
 
 TEST_CASE("Streaming: any bucket and chunk size gives the same bits", "[pipeline]") {
-  const uint64_t bucket_elements = GENERATE(150'000, 290'000, 2'000'000);
-  const uint64_t chunk_mib = GENERATE(3, 6, 48);
+  const uint64_t bucket_elements = GENERATE(as<uint64_t>{}, 150'000, 290'000, 2'000'000);
+  const uint64_t chunk_mib = GENERATE(as<uint64_t>{}, 3, 6, 48);
   INFO("bucket " << bucket_elements << " chunk " << chunk_mib);
   RigOptions options;
   options.bucket_elements = bucket_elements;

@@ -45,7 +45,7 @@ std::shared_ptr<const store::Layout> MakeLayout(const std::vector<uint64_t>& siz
 }
 
 TEST_CASE("ChunkPlan: covers every byte of every segment once, in whole units", "[pipeline]") {
-  const uint64_t chunk_bytes = GENERATE(1, 3 * kMiB, 5 * kMiB, 48 * kMiB);
+  const uint64_t chunk_bytes = GENERATE(as<uint64_t>{}, 1, 3 * kMiB, 5 * kMiB, 48 * kMiB);
   const auto layout = MakeLayout({1'000'003, 1, 2'500'000});
   const ChunkPlan plan(*layout, chunk_bytes);
   for (size_t b = 0; b < layout->buckets().size(); ++b) {
@@ -100,7 +100,7 @@ TEST_CASE("PartPlan: every part fits a slot, aligned, and together they are the 
   std::vector<TensorTypes> types(10);
   types[2].gradient = device::DataType::kBFloat16;
   types[4].parameter = device::DataType::kFloat16;
-  const uint64_t slot_bytes = GENERATE(70'000, 500'000, 64'000'000);
+  const uint64_t slot_bytes = GENERATE(as<uint64_t>{}, 70'000, 500'000, 64'000'000);
   const auto parts = PartPlan::Create(plan, types, slot_bytes);
   REQUIRE(parts.status() == absl::OkStatus());
   for (uint32_t c = 0; c < plan.chunks().size(); ++c) {

@@ -330,7 +330,6 @@ TEST_CASE("Session: the death of the trainer ends it and commits the last applie
   peer.pidfd =
       std::make_shared<base::UniqueFd>(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const auto session = daemon.Open(FakeOpenRequest(), peer);
-  std::atomic<bool> ended{false};
   absl::Mutex mutex;
   std::string reason;
   REQUIRE(session

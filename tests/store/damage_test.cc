@@ -1,4 +1,7 @@
 #include "daemon/store/inspect.h"
+
+#include <vector>
+
 #include "tests/store/opened_store.h"
 #include "tests/support/catch.h"
 
@@ -85,7 +88,7 @@ TEST_CASE("Damage: a flipped bit of a header is refused with its offset", "[stor
 }
 
 TEST_CASE("Damage: a flipped bit anywhere in a checksum table is refused", "[store]") {
-  for (const uint64_t at : {0, 8, 12, 16, 32, 40, 48, 64, 72, 80}) {
+  for (const uint64_t at : std::vector<uint64_t>{0, 8, 12, 16, 32, 40, 48, 64, 72, 80}) {
     SteppedStore opened;
     const std::string path = opened.NewestFile(1);
     const uint64_t table = opened.Geometry(1).checksums_offset;

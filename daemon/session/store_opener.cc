@@ -6,40 +6,11 @@
 #include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
 #include "daemon/session/open_request.h"
+#include "daemon/session/profile.h"
 #include "daemon/store/inspect.h"
 
 namespace moment::session {
 namespace {
-
-device::Profile ToDevice(v1::Profile profile) {
-  switch (profile) {
-    case v1::PROFILE_TORCH_CUDA:
-      return device::Profile::kTorchCuda;
-    case v1::PROFILE_TORCH_CUDA_FOREACH:
-      return device::Profile::kTorchCudaForeach;
-    case v1::PROFILE_TORCH_CUDA_210:
-      return device::Profile::kTorchCuda210;
-    case v1::PROFILE_TE:
-      return device::Profile::kTe;
-    default:
-      return device::Profile::kTorchCpu;
-  }
-}
-
-v1::Profile ToWire(device::Profile profile) {
-  switch (profile) {
-    case device::Profile::kTorchCuda:
-      return v1::PROFILE_TORCH_CUDA;
-    case device::Profile::kTorchCudaForeach:
-      return v1::PROFILE_TORCH_CUDA_FOREACH;
-    case device::Profile::kTorchCuda210:
-      return v1::PROFILE_TORCH_CUDA_210;
-    case device::Profile::kTe:
-      return v1::PROFILE_TE;
-    default:
-      return v1::PROFILE_TORCH_CPU;
-  }
-}
 
 store::OpenParameters ToParameters(const v1::OpenRequest& request, v1::Profile profile,
                                    uid_t owner) {
@@ -108,7 +79,12 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
 
   pipeline::PipelineOptions options;
   options.commit_every = parameters.commit_every;
-  options.profile = ToDevice(opened.profile);
+  MOMENT_ASSIGN_OR_RETURN(options.profile, ProfileOf(opened.profile));
+  if (!device_.Supports(options.profile)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the store's profile is ", v1::Profile_Name(opened.profile), ", which device ",
+                     device_.name(), " does not compute"));
+  }
   MOMENT_ASSIGN_OR_RETURN(
       opened.pipeline, pipeline::StatePipeline::Create(node_, device_, std::move(store), options));
   return opened;
@@ -116,9 +92,10 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
 
 absl::StatusOr<v1::Profile> NodeStoreOpener::ChooseProfile(const v1::OpenRequest& request) const {
   if (request.profile() == v1::PROFILE_UNSPECIFIED) {
-    return ToWire(device_.default_profile());
+    return WireProfile(device_.default_profile());
   }
-  if (!v1::Profile_IsValid(request.profile()) || !device_.Supports(ToDevice(request.profile()))) {
+  MOMENT_ASSIGN_OR_RETURN(const device::Profile profile, ProfileOf(request.profile()));
+  if (!device_.Supports(profile)) {
     return absl::InvalidArgumentError(absl::StrCat("device ", device_.name(),
                                                    " does not compute profile ",
                                                    v1::Profile_Name(request.profile())));

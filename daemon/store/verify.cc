@@ -241,8 +241,8 @@ class Verifier {
           buffer.span().subspan(at, std::min(kChecksumUnitBytes, length - at));
       if (Xxh64(unit) != file.table.checksums[place.first_checksum + first + i]) {
         AddProblem(Problem(file.path, place.offset + begin + at,
-                           absl::StrCat("segment ", SegmentName(piece.segment), ": ", unit.size(),
-                                        " bytes differ from their checksum")));
+                           absl::StrCat("segment ", SegmentName(piece.segment), ": the unit of ",
+                                        unit.size(), " bytes does not match its checksum")));
       }
     }
     absl::MutexLock lock(&mutex_);

@@ -3,9 +3,8 @@
 #include <grpcpp/create_channel_posix.h>
 #include <sys/socket.h>
 
-#include <atomic>
-
-#include "daemon/rpc/peer.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/rpc/server.h"
 #include "tests/support/catch.h"
 
@@ -107,30 +106,10 @@ TEST_CASE("Server: a busy TCP address is refused naming it", "[rpc]") {
   HealthService service(board);
   const auto first = Server::Create({&service}, "127.0.0.1:0").value();
   REQUIRE(first->port() != 0);
-}
-
-TEST_CASE("Peer: the kernel's word about a connection, and who is let in by it", "[rpc]") {
-  int ends[2];
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  const base::UniqueFd mine(ends[0]);
-  const base::UniqueFd other(ends[1]);
-  const session::Peer peer = ReadPeer(mine.get()).value();
-  REQUIRE(peer.pid == ::getpid());
-  REQUIRE(peer.uid == ::getuid());
-  REQUIRE(peer.pidfd != nullptr);
-  REQUIRE(AccessList{{::getuid()}, {}}.Allows(peer));
-  REQUIRE(AccessList{{}, {::getgid()}}.Allows(peer));
-  REQUIRE_FALSE(AccessList{{::getuid() + 1}, {::getgid() + 1}}.Allows(peer));
-}
-
-TEST_CASE("Peer: the table knows connections by the names gRPC gives them", "[rpc]") {
-  PeerTable table;
-  session::Peer peer;
-  peer.pid = 42;
-  table.Add(7, peer);
-  REQUIRE(table.Find("fd:7").value().pid == 42);
-  REQUIRE_FALSE(table.Find("fd:8").ok());
-  REQUIRE_FALSE(table.Find("unix:").ok());
+  const std::string address = absl::StrCat("127.0.0.1:", first->port());
+  const absl::Status second = Server::Create({&service}, address).status();
+  REQUIRE(second.code() == absl::StatusCode::kFailedPrecondition);
+  REQUIRE(absl::StrContains(second.message(), address));
 }
 
 }  // namespace

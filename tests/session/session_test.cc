@@ -396,13 +396,15 @@ TEST_CASE("Session: the daemon's stop lets the running step finish and commits i
   daemon.opener.disk->Hold();
   const auto step = session->Step(kFirst).value();
   daemon.opener.disk->AwaitStep();
+  absl::Status stopped = absl::UnknownError("did not run");
   std::thread stop([&] {
-    REQUIRE(daemon.sessions->Stop(Clock::now() + std::chrono::seconds(60), std::chrono::seconds(60))
-                .ok());
+    stopped =
+        daemon.sessions->Stop(Clock::now() + std::chrono::seconds(60), std::chrono::seconds(60));
   });
   daemon.opener.disk->Release();
   REQUIRE(step->Wait().ok());
   stop.join();
+  REQUIRE(stopped.ok());
   REQUIRE(Run(*session, StepOf(2, 'b', Id('a'))).code() == absl::StatusCode::kUnavailable);
   absl::MutexLock lock(&daemon.opener.disk->mutex);
   REQUIRE(daemon.opener.disk->committed == 1);

@@ -78,9 +78,9 @@ def test_existing_state_wants_a_choice(daemon):
     run(optimizer, model, range(2))
     optimizer.close()
     with pytest.raises(momentd.Error, match="ALREADY_EXISTS.*sequence 2.*resume"):
-        reopen(daemon, resume=None)
+        reopen(daemon, resume=None)[0].resume()
     with pytest.raises(momentd.Error, match="NOT_FOUND"):
-        reopen(daemon, resume="must", role="nobody")
+        reopen(daemon, resume="must", role="nobody")[0].resume()
     with pytest.raises(ValueError, match="resume"):
         reopen(daemon, resume="perhaps")
     optimizer, model = reopen(daemon, resume="never", seed=0)

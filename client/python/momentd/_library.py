@@ -22,6 +22,7 @@ from ctypes import (
 )
 
 OK = 0
+UNAVAILABLE = 14
 REWOUND = 100
 FORKED = 101
 

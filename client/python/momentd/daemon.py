@@ -1,4 +1,4 @@
-"""A private daemon for one trainer: no service to install, no root."""
+"""Whether a daemon serves; a private one for one trainer: no service to install, no root."""
 
 import os
 import pathlib
@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 
 from momentd import _library
-from momentd.errors import Error
+from momentd.errors import Error, ForkedError
 
 _STOP_SECONDS = 60.0
+_SLICE_SECONDS = 0.25
 
 
 class Daemon:
@@ -68,15 +70,32 @@ def _tied_to_parent(command):
     return [setpriv, "--pdeathsig", "TERM", "--", *command]
 
 
-def _await(process, socket, timeout, log):
+def ping(socket=None, wait=10.0):
+    """Returns when the daemon at `socket` (by default $MOMENTD_SOCKET, else that of the node)
+    serves. Raises Error("UNAVAILABLE") if it does not within `wait` seconds."""
     library = _library.load()
-    deadline_steps = max(int(timeout / 0.25), 1)
-    for _ in range(deadline_steps):
-        if library.moment_ping(os.fsencode(socket), 0.25) == _library.OK:
+    path = None if socket is None else os.fsencode(socket)
+    deadline = time.monotonic() + wait
+    while True:  # in slices: Ctrl-C is noticed between two of them
+        left = max(deadline - time.monotonic(), 0.0)
+        status = library.moment_ping(path, min(left, _SLICE_SECONDS))
+        if status == _library.OK:
             return
-        if process.poll() is not None:
-            break
-    message = library.moment_last_error().decode("utf-8", "replace")
+        if left <= _SLICE_SECONDS or status != _library.UNAVAILABLE:
+            message = library.moment_last_error().decode("utf-8", "replace")
+            if status == _library.FORKED:
+                raise ForkedError(message)
+            raise Error(library.moment_status_name(status).decode(), message)
+
+
+def _await(process, socket, timeout, log):
+    deadline = time.monotonic() + timeout
+    message = ""
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            return ping(socket, _SLICE_SECONDS)
+        except Error as error:
+            message = str(error)
     log.seek(0)
     tail = log.read().decode("utf-8", "replace").strip().splitlines()[-5:]
     if process.poll() is not None:

@@ -111,6 +111,15 @@ class Options:
     connect_for_seconds: float = 10.0
     retry_for_seconds: float = 300.0
 
+    def check(self):
+        """Raises ValueError for what no daemon could take."""
+        _utf8(self.job), _utf8(self.role)
+        _choice(c.PROFILES, self.profile, "profile")
+        _choice(c.RESUMES, self.resume, "resume")
+        for name in ("commit_every", "blob_limit_bytes", "bucket_elements"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: it cannot be negative")
+
 
 def _text(value):
     return None if value is None else os.fsencode(value)

@@ -1,18 +1,21 @@
-"""AdamW and Adam with torch's arguments, over momentd."""
+"""Adam and AdamW with torch's arguments, over momentd."""
 
 from momentd.torch.streamed import Streamed
 
 
-class AdamW(Streamed):
-    """torch.optim.AdamW over momentd.
+class Adam(Streamed):
+    """torch.optim.Adam over momentd.
 
     torch's arguments: params (tensors, named tensors or groups; a group may name its `member`), lr,
-    betas, eps, weight_decay, maximize. Refused with a reason: amsgrad, foreach, capturable,
-    differentiable, fused.
+    betas, eps, weight_decay (added to the gradient, unless decoupled_weight_decay), foreach,
+    maximize. Refused with a reason: amsgrad, capturable, differentiable, fused.
+
+    The constructor asks that a daemon answers, and no more. The store is opened by what needs it
+    first: step(), load_state_dict() with content, resume(), or open().
 
     job: the run's name; with role and rank it names the store, for ever.
     role: "model" by default; a second optimizer in the process needs another one.
-    rank: that of torch.distributed, else $RANK, else 0.
+    rank: that of torch.distributed when the store is opened, else $RANK, else 0.
     resume: "never" (start over), "must" (no state is an error), "auto"; None: existing state is an
         error. With existing state call resume() before the first step.
     socket: the daemon's; $MOMENTD_SOCKET, else /run/momentd/momentd.sock.
@@ -25,45 +28,6 @@ class AdamW(Streamed):
     takeover: end another live session of this store.
     connect_for, retry_for: seconds to wait for a daemon at the start, and for a lost one.
     """
-
-    def __init__(
-        self,
-        params,
-        lr=1e-3,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=1e-2,
-        amsgrad=False,
-        *,
-        maximize=False,
-        foreach=None,
-        capturable=False,
-        differentiable=False,
-        fused=None,
-        **momentd,
-    ):
-        defaults = dict(
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            amsgrad=False,
-            maximize=maximize,
-            decoupled_weight_decay=True,
-        )
-        refused = dict(
-            amsgrad=amsgrad,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-        )
-        super().__init__(params, defaults, refused, **momentd)
-
-
-class Adam(Streamed):
-    """torch.optim.Adam over momentd; arguments as AdamW's, weight decay is added to the gradient
-    unless decoupled_weight_decay is set."""
 
     def __init__(
         self,
@@ -87,15 +51,37 @@ class Adam(Streamed):
             betas=betas,
             eps=eps,
             weight_decay=weight_decay,
-            amsgrad=False,
-            maximize=maximize,
-            decoupled_weight_decay=decoupled_weight_decay,
-        )
-        refused = dict(
             amsgrad=amsgrad,
+            maximize=maximize,
             foreach=foreach,
             capturable=capturable,
             differentiable=differentiable,
             fused=fused,
+            decoupled_weight_decay=decoupled_weight_decay,
         )
-        super().__init__(params, defaults, refused, **momentd)
+        super().__init__(params, defaults, **momentd)
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW over momentd: arguments as Adam's; weight decay acts on the parameter."""
+
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-2,
+        amsgrad=False,
+        **others,
+    ):
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            decoupled_weight_decay=True,
+            **others,
+        )

@@ -1,4 +1,4 @@
-"""The parameters of an optimizer as the tensors of a store: names, types, memory, changes."""
+"""The parameters of an optimizer as the tensors of a store: types, memory, changes."""
 
 import torch
 
@@ -6,29 +6,21 @@ from momentd import _library as c
 from momentd.store import Tensor
 
 TYPES = {torch.float32: c.FLOAT32, torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16}
-_FP8 = {
-    getattr(torch, name): code
-    for name, code in (("float8_e4m3fn", c.FLOAT8_E4M3), ("float8_e5m2", c.FLOAT8_E5M2))
-    if hasattr(torch, name)
-}
 
 
-def moment_type(dtype, what):
-    """A dtype of exp_avg or exp_avg_sq as the wire's; the daemon refuses fp8 and fp16 exp_avg_sq."""
-    known = {**TYPES, **_FP8}
-    if dtype not in known:
-        raise ValueError(f"{what}={dtype}: it must be torch.float32, bfloat16 or float16")
-    return known[dtype]
-
-
-def check(parameter, name):
-    """Raises ValueError if the parameter cannot be streamed."""
+def check_kind(parameter, name):
+    """Raises ValueError if no parameter of this dtype and layout can be streamed."""
     if parameter.dtype not in TYPES:
         raise ValueError(
             f"parameter {name} is {parameter.dtype}; momentd has float32, bfloat16 and float16"
         )
     if parameter.layout != torch.strided:
         raise ValueError(f"parameter {name} has layout {parameter.layout}; it must be strided")
+
+
+def check_memory(parameter, name):
+    """Raises ValueError if the parameter's memory cannot be streamed to. Not asked before the store
+    is opened: until then a parameter may give its place to another one."""
     if hasattr(parameter, "to_local"):
         raise ValueError(
             f"parameter {name} is a DTensor; this version takes ordinary tensors: build the "
@@ -40,29 +32,9 @@ def check(parameter, name):
         )
 
 
-class Names:
-    """Gives each parameter its name: the module's, the group's (torch's named parameters), or its
-    position in the groups."""
-
-    def __init__(self, module):
-        self.positional = False
-        self._of_module = None
-        if module is not None:
-            named = module.named_parameters(remove_duplicate=True)
-            self._of_module = {id(parameter): name for name, parameter in named}
-
-    def name(self, parameter, group, index, position):
-        if self._of_module is not None:
-            if id(parameter) not in self._of_module:
-                raise ValueError(
-                    f"parameter {index} of a group, of shape {tuple(parameter.shape)}, is not one "
-                    "of `module`: pass the module that the parameters came from"
-                )
-            return self._of_module[id(parameter)]
-        if group.get("param_names"):
-            return group["param_names"][index]
-        self.positional = True
-        return f"{position:06d}"
+def local(tensor):
+    """The part of a parameter, or of its gradient, that this process has in memory."""
+    return tensor
 
 
 class Slot:
@@ -72,10 +44,12 @@ class Slot:
     __slots__ = ("parameter", "name", "member", "shape", "dtype", "shadow", "address", "version")
 
     def __init__(self, parameter, name, member):
+        check_kind(parameter, name)
+        check_memory(parameter, name)
         self.parameter = parameter
         self.name = name
         self.member = member
-        self.shape = parameter.shape
+        self.shape = local(parameter).shape
         self.dtype = parameter.dtype
         self.shadow = None
         self.address = None
@@ -87,17 +61,17 @@ class Slot:
     def locate(self):
         """Finds the parameter's memory; True if it is not where it was. A parameter that is not
         contiguous gets a contiguous shadow, copied back after each step."""
-        parameter = self.parameter
-        if parameter.shape != self.shape or parameter.dtype != self.dtype:
+        here = local(self.parameter)
+        if here.shape != self.shape or here.dtype != self.dtype:
             raise RuntimeError(
-                f"parameter {self.name} was {tuple(self.shape)} of {self.dtype} when the optimizer "
-                f"was made and is {tuple(parameter.shape)} of {parameter.dtype}"
+                f"parameter {self.name} was {tuple(self.shape)} of {self.dtype} when the store was "
+                f"opened and is {tuple(here.shape)} of {here.dtype}"
             )
-        if parameter.is_contiguous():
+        if here.is_contiguous():
             self.shadow = None
         elif self.shadow is None:
-            self.shadow = torch.empty(parameter.shape, dtype=parameter.dtype)
-        memory = parameter if self.shadow is None else self.shadow
+            self.shadow = torch.empty(here.shape, dtype=here.dtype)
+        memory = here if self.shadow is None else self.shadow
         address = memory.data_ptr() or None
         moved = address != self.address
         self.address = address
@@ -115,7 +89,7 @@ class Slot:
     def before_reading(self):
         """The daemon is about to read the parameter."""
         if self.shadow is not None:
-            self.shadow.copy_(self.parameter.detach())
+            self.shadow.copy_(local(self.parameter).detach())
 
 
 def after_writing(slots):
@@ -124,5 +98,5 @@ def after_writing(slots):
         if slot.shadow is None:
             torch.autograd.graph.increment_version(slot.parameter)
         else:
-            slot.parameter.detach().copy_(slot.shadow)
+            local(slot.parameter).detach().copy_(slot.shadow)
         slot.note()

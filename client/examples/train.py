@@ -7,7 +7,6 @@ Kill it and run it again: it goes on at its last finished step, with the same bi
 """
 
 import argparse
-import pickle
 
 import momentd
 import momentd.torch
@@ -32,17 +31,18 @@ def train(socket, steps):
         resume="auto",
         socket=socket,
     )
-    # The blob is what the trainer holds besides its parameters: here the state of its data.
-    blob = optimizer.resume()
-    if blob:
-        generator.set_state(pickle.loads(blob))
-        print(f"resumed after step {optimizer.sequence}")
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
+    # Keeps the scheduler, the generator and torch's own with each step, and brings them back.
+    sequence = momentd.resume(model, optimizer, scheduler=scheduler, data=generator)
+    if sequence is not None:
+        print(f"resumed after step {sequence}")
     while optimizer.sequence < steps:
         inputs, targets = batch(generator)
         loss = (model(inputs) - targets).square().mean()
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step(blob=pickle.dumps(generator.get_state()))
+        optimizer.step()
+        scheduler.step()
         if optimizer.sequence % 50 == 0:
             print(f"step {optimizer.sequence} loss {loss.item():.6f}", flush=True)
     optimizer.close()

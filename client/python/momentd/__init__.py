@@ -10,4 +10,13 @@ from momentd.errors import Error, ForkedError, Rewound
 from momentd.store import Store
 
 __version__ = "0.1.0"
-__all__ = ["Daemon", "Error", "ForkedError", "Rewound", "Store", "spawn"]
+__all__ = ["Daemon", "Error", "ForkedError", "Rewound", "Store", "resume", "spawn"]
+
+
+def __getattr__(name):
+    """`momentd.resume` needs torch, which the rest of this package does not import."""
+    if name != "resume":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from momentd.torch import resume
+
+    return resume

@@ -11,5 +11,7 @@ fp32 copies of them).
 
 from momentd.errors import Error, ForkedError, Rewound
 from momentd.torch.optimizer import Adam, AdamW
+from momentd.torch.resuming import resume
+from momentd.torch.trainer_state import TrainerState
 
-__all__ = ["Adam", "AdamW", "Error", "ForkedError", "Rewound"]
+__all__ = ["Adam", "AdamW", "Error", "ForkedError", "Rewound", "TrainerState", "resume"]

@@ -7,6 +7,7 @@ import warnings
 import torch
 
 from momentd.store import Member, Store
+from momentd.torch.ranks import agree
 from momentd.torch.slots import Slots
 from momentd.torch.tensors import after_writing
 
@@ -131,20 +132,11 @@ class Session:
 
     def resume(self, sequence, process_group):
         """As Streamed.resume()."""
+        if process_group is not None:
+            sequence = agree(self.store, process_group)
         if self.store.info().empty:
             return None
-        if process_group is not None:
-            sequence = self._common_sequence(process_group)
         if sequence is not None:
             self.store.rollback(sequence)
         self.materialize()
         return self.store.blob()
-
-    def _common_sequence(self, process_group):
-        mine = [commit.sequence for commit in self.store.commits()]
-        everyones = [None] * torch.distributed.get_world_size(process_group)
-        torch.distributed.all_gather_object(everyones, mine, group=process_group)
-        common = set(mine).intersection(*everyones)
-        if not common:
-            raise RuntimeError(f"the ranks have no common sequence: {everyones}")
-        return max(common)

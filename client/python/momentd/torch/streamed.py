@@ -14,6 +14,7 @@ from momentd.torch.segments import moment_type
 from momentd.torch.session import Session
 from momentd.torch.state import StreamedState
 from momentd.torch.tensors import check_kind
+from momentd.torch.trainer_state import TrainerState
 
 
 class Streamed(torch.optim.Optimizer):
@@ -46,7 +47,7 @@ class Streamed(torch.optim.Optimizer):
         check_defaults(defaults)
         self._process = os.getpid()
         self._names = Names(module)
-        self._blob = blob
+        self.blob = blob
         self._state = None
         self.last_statistics = None
         super().__init__(params, defaults)
@@ -148,9 +149,11 @@ class Streamed(torch.optim.Optimizer):
     def _wire_groups(self, slots):
         return [wire_group(group, slots.of_group(group)) for group in self.param_groups]
 
-    def _blob_bytes(self, blob):
-        if blob is None:
-            blob = self._blob() if self._blob is not None else b""
+    def _blob_bytes(self, blob, skipped=False):
+        if blob is None and isinstance(self.blob, TrainerState):
+            blob = self.blob.capture(skipped)
+        elif blob is None:
+            blob = self.blob() if self.blob is not None else b""
         return bytes(blob)
 
     # What goes beyond torch.
@@ -183,7 +186,7 @@ class Streamed(torch.optim.Optimizer):
         """A step without an update: the sequence advances, nothing else. Returns the sequence."""
         self.open()
         self._session.make_ready()
-        return self._session.store.skip(self._blob_bytes(blob))
+        return self._session.store.skip(self._blob_bytes(blob, skipped=True))
 
     def refresh(self, parameters=None):
         """Brings parameters that were changed outside of step() to the daemon; all by default.
@@ -196,6 +199,11 @@ class Streamed(torch.optim.Optimizer):
         self._session.make_ready()
         with torch.no_grad():
             self._session.refresh(indices)
+
+    @property
+    def blob_limit_bytes(self):
+        """The most that a blob may have."""
+        return self._session.options.blob_limit_bytes
 
     @property
     def sequence(self):

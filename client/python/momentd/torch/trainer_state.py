@@ -1,0 +1,252 @@
+"""What a trainer holds besides its parameters: captured inside each step, restored by resume()."""
+
+import itertools
+import numbers
+import random
+import sys
+
+import torch
+
+from momentd.torch import blob, random_state
+from momentd.torch.untrained import Untrained
+
+_GROUP_VALUES = (type(None), str, numbers.Number, torch.Tensor)
+
+
+class TrainerState:
+    """Scheduler, scaler, loader, random generators and buffers of a training run, as the bytes that
+    stand with each step in the store. Give it to the optimizer as `blob=`, and to resume().
+
+    model: its persistent buffers must be named by `keep` or `rebuilt`.
+    scheduler: one LR scheduler, or a list: those that step once an iteration, after the optimizer.
+    scaler: a torch.amp.GradScaler.
+    loader: the data's position: anything with state_dict() and load_state_dict().
+    keep: patterns (as of fnmatch) of buffers and frozen parameters to keep with each step.
+    rebuilt: patterns of those that the program makes again by itself before it resumes.
+    random: whether to keep the generators of Python, NumPy (if imported), torch and the devices.
+    objects: more by name: stateful objects, torch.Generator, random.Random, numpy.random.Generator.
+
+    `values` is a dict of plain values of the program's own (an epoch, a best loss), kept too.
+    """
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        scheduler=None,
+        scaler=None,
+        loader=None,
+        keep=(),
+        rebuilt=(),
+        random=True,
+        **objects,
+    ):
+        self.values = {}
+        self.schedulers = []
+        self.scaler = None
+        self._random = random
+        self._objects = {}
+        self._optimizer = None
+        self._store = None
+        self._last_schedules = None
+        self._untrained = Untrained()
+        self.register(
+            model=model,
+            scheduler=scheduler,
+            scaler=scaler,
+            loader=loader,
+            keep=keep,
+            rebuilt=rebuilt,
+            **objects,
+        )
+
+    def register(
+        self, *, model=None, scheduler=None, scaler=None, loader=None, keep=(), rebuilt=(), **objects
+    ):
+        """Adds objects, by the names of the constructor's arguments; before the first step. Those that
+        are registered already may be named again."""
+        self._untrained.add(model, keep, rebuilt)
+        schedulers = scheduler if isinstance(scheduler, (list, tuple)) else [scheduler]
+        for one in schedulers:
+            if one is not None and not any(one is known for known in self.schedulers):
+                self._add(f"scheduler{len(self.schedulers)}", one)
+                self.schedulers.append(one)
+        if scaler is not None:
+            self._add("scaler", scaler)
+            self.scaler = scaler
+        if loader is not None:
+            _check_loader(loader)
+            self._add("loader", loader)
+        for name, value in objects.items():
+            self._add(name, value)
+
+    def bind(self, optimizer, streamed):
+        """The optimizer whose groups are kept, and the one of momentd: the same, unless the first wraps
+        the second. ValueError where the model holds what neither the store nor this object keeps."""
+        self._optimizer = optimizer
+        self._store = streamed
+        self._untrained.check(self._streamed())
+
+    def __call__(self):
+        """The bytes to keep with a step that updates the parameters."""
+        return self.capture(skipped=False)
+
+    def capture(self, skipped):
+        """The bytes to keep with a step; `skipped`: one without an update."""
+        if self._optimizer is None:
+            raise RuntimeError(
+                "this TrainerState belongs to no optimizer yet: call momentd.resume(model, "
+                "optimizer, state) before the first step"
+            )
+        streamed = self._streamed()
+        state = {
+            "skipped": skipped,
+            "values": self.values,
+            "groups": [_group_values(group) for group in self._optimizer.param_groups],
+            "objects": {name: _kind(value, name)[0](value) for name, value in self._objects.items()},
+            "kept": self._untrained.kept(streamed),
+            "frozen": self._untrained.fingerprints(streamed),
+        }
+        self._check_schedules(state["objects"])
+        if self._random:
+            state["random"] = random_state.capture(self._devices())
+        return blob.encode(state, "state")
+
+    def kept_bytes(self):
+        """The size of the buffers and parameters that are kept, by name."""
+        kept = self._untrained.kept(self._streamed())
+        return {name: value.numel() * value.element_size() for name, value in kept.items()}
+
+    def restore(self, data):
+        """Sets everything to what capture() found; the generators last. Returns whether the step was
+        skipped. The parameters must be back already."""
+        state = blob.decode(data)
+        _check_names(set(state["objects"]), set(self._objects))
+        self.values.clear()
+        self.values.update(state["values"])
+        for name, value in self._objects.items():
+            _kind(value, name)[1](value, state["objects"][name])
+        _restore_groups(self._optimizer, state["groups"])
+        self._untrained.restore(state["kept"], self._streamed())
+        self._untrained.compare(state["frozen"])
+        self._last_schedules = None
+        if self._random and "random" in state:
+            random_state.restore(state["random"], self._devices())
+        return state["skipped"]
+
+    def _add(self, name, value):
+        if self._objects.get(name, value) is not value:
+            raise ValueError(f"another {name} is registered already")
+        _kind(value, name)
+        self._objects[name] = value
+
+    def _streamed(self):
+        """The parameters that have a main in the store."""
+        return {
+            id(parameter)
+            for group in self._optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.requires_grad
+        }
+
+    def _devices(self):
+        groups = [group["params"] for group in self._optimizer.param_groups]
+        return random_state.devices_of(itertools.chain(self._untrained.parameters(), *groups))
+
+    def _check_schedules(self, objects):
+        """resume() steps a scheduler once for the interrupted iteration: one that the program does not
+        step in every iteration would be ahead after it."""
+        count = len(self.schedulers)
+        schedules = [blob.encode(objects[f"scheduler{index}"]) for index in range(count)]
+        sequence = self._store.sequence
+        before, self._last_schedules = self._last_schedules, (sequence, schedules)
+        if before is None or before[0] == sequence:
+            return
+        for index, (was, now) in enumerate(zip(before[1], schedules)):
+            if was == now:
+                raise RuntimeError(
+                    f"scheduler {index} did not step between two steps of the optimizer: `scheduler=` "
+                    "is for those that step in every iteration; register another one by a name of "
+                    "its own (epoch_scheduler=...)"
+                )
+
+
+def _check_names(saved, present):
+    if saved != present:
+        raise RuntimeError(
+            f"kept by the interrupted run: {sorted(saved)}; registered now: {sorted(present)}"
+        )
+
+
+def _check_loader(loader):
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        return
+    if not hasattr(loader, "state_dict"):
+        raise TypeError(
+            "loader: torch's DataLoader does not know its position; use torchdata's "
+            "StatefulDataLoader, or an object of yours with state_dict() and load_state_dict()"
+        )
+    if loader.generator is None:
+        raise ValueError(
+            "loader: without generator=torch.Generator() each new iterator draws from torch's global "
+            "generator, and a resumed run would draw once more than an undisturbed one"
+        )
+
+
+def _group_values(group):
+    """The hyperparameters of a group: plain values, tuples of them, and tensors."""
+    values = {}
+    for name, value in group.items():
+        items = value if isinstance(value, (tuple, list)) else [value]
+        if name in ("params", "param_names"):
+            continue
+        if all(isinstance(item, _GROUP_VALUES) for item in items):
+            values[name] = value
+    return values
+
+
+def _restore_groups(optimizer, saved):
+    if len(saved) != len(optimizer.param_groups):
+        raise RuntimeError(
+            f"the interrupted run had {len(saved)} parameter groups, this one has "
+            f"{len(optimizer.param_groups)}: add the groups before resuming"
+        )
+    for group, values in zip(optimizer.param_groups, saved):
+        for name, value in values.items():
+            if isinstance(group.get(name), torch.Tensor):
+                group[name].fill_(value)
+            else:
+                group[name] = value
+
+
+def _load(value, state):
+    value.load_state_dict(state)
+
+
+def _set_generator(value, state):
+    value.set_state(state)
+
+
+def _set_random(value, state):
+    value.setstate(state)
+
+
+def _set_numpy(value, state):
+    value.bit_generator.state = state
+
+
+def _kind(value, name):
+    """How to read and set the state of an object."""
+    numpy = sys.modules.get("numpy")
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return type(value).state_dict, _load
+    if isinstance(value, torch.Generator):
+        return torch.Generator.get_state, _set_generator
+    if isinstance(value, random.Random):
+        return random.Random.getstate, _set_random
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        return (lambda generator: generator.bit_generator.state), _set_numpy
+    raise TypeError(
+        f"{name} is of type {type(value).__module__}.{type(value).__qualname__}: it has no "
+        "state_dict() and load_state_dict(), and is no random generator"
+    )

@@ -48,8 +48,27 @@ section_format() {
   cpp_files | xargs clang-format-14 --dry-run --Werror
 }
 
+# The build leaves the Python tests out where there is no Python, and those skip what they cannot
+# import: neither may pass for a run of every test.
+check_python() {
+  [ -x "$python" ] || {
+    echo "run.sh: no Python at $python, the Python tests would be left out: see MOMENT_VENV" >&2
+    return 1
+  }
+  cat deploy/requirements.txt tests/requirements.txt | "$python" -c '
+import importlib.metadata, re, sys
+import torch
+names = [re.match(r"[\w.-]+", line).group() for line in sys.stdin if re.match(r"\w", line)]
+for name in names:
+    importlib.metadata.version(name)
+' || {
+    echo "run.sh: $python lacks what the tests need (above): remove its folder and run again" >&2
+    return 1
+  }
+}
+
 section_dev() {
-  configure_and_build dev all && run_ctest dev
+  check_python && configure_and_build dev all && run_ctest dev
 }
 
 section_clang() {

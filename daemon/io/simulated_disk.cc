@@ -33,6 +33,8 @@ uint64_t SimulatedDisk::operations() const { return impl_->state->operations(); 
 
 void SimulatedDisk::CutPowerBefore(uint64_t operation) { impl_->state->CutPowerBefore(operation); }
 
+void SimulatedDisk::RestorePower() { impl_->state->RestorePower(); }
+
 bool SimulatedDisk::power_is_off() const { return impl_->state->power_is_off(); }
 
 void SimulatedDisk::FailNext(IoOp op, const std::string& substring, absl::Status status) {

@@ -45,6 +45,9 @@ class SimulatedDisk {
   // The power goes off before this operation; 0: never.
   void CutPowerBefore(uint64_t operation);
   bool power_is_off() const;
+  // The power is back, as if it had never gone: what was unsynced is still there, unsynced. So a
+  // cut was the end of a process, not of the machine.
+  void RestorePower();
   // Fails the next transfer of this kind whose path contains `substring`, once; called n times, the
   // next n. A failed write leaves nothing; what a failed sync covered may stay volatile for ever,
   // although a later sync succeeds.

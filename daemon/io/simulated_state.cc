@@ -147,6 +147,12 @@ void SimulatedState::CutPowerBefore(uint64_t operation) {
   cut_before_ = operation;
 }
 
+void SimulatedState::RestorePower() {
+  absl::MutexLock lock(&mutex);
+  cut_before_ = 0;
+  power_off_ = false;
+}
+
 void SimulatedState::FailNext(IoOp op, const std::string& substring, absl::Status status) {
   absl::MutexLock lock(&mutex);
   failures_.push_back({op, substring, std::move(status)});

@@ -46,6 +46,7 @@ class SimulatedState {
   uint64_t unsynced_changes() const ABSL_LOCKS_EXCLUDED(mutex);
   bool power_is_off() const ABSL_LOCKS_EXCLUDED(mutex);
   void CutPowerBefore(uint64_t operation) ABSL_LOCKS_EXCLUDED(mutex);
+  void RestorePower() ABSL_LOCKS_EXCLUDED(mutex);
   void FailNext(IoOp op, const std::string& substring, absl::Status status)
       ABSL_LOCKS_EXCLUDED(mutex);
 

@@ -38,8 +38,8 @@ absl::StatusOr<CopyState> ReadCopy(io::IoEngine& engine, io::File& file, uint64_
                           record);
 }
 
-// A new commit file without a record; its bytes are durable, its name is not.
-absl::StatusOr<std::unique_ptr<io::File>> MakeEmpty(const Environment& environment,
+// A new commit file, blank; its bytes are durable, its name is not.
+absl::StatusOr<std::unique_ptr<io::File>> MakeBlank(const Environment& environment,
                                                     const std::string& path, uint64_t room) {
   MOMENT_ASSIGN_OR_RETURN(
       std::unique_ptr<io::File> file,
@@ -93,6 +93,28 @@ absl::StatusOr<CommitFileContent> ReadCommitFile(io::IoEngine& engine, io::File&
   return content;
 }
 
+absl::Status CheckNeverCommitted(const std::vector<CommitFileTrace>& files) {
+  const auto blank = [](const CommitFileTrace& file) {
+    return file.copies[0] == CopyState::kBlank && file.copies[1] == CopyState::kBlank;
+  };
+  if (std::count_if(files.begin(), files.end(), blank) + 1 >=
+      static_cast<std::ptrdiff_t>(files.size())) {
+    return absl::OkStatus();
+  }
+  const auto damaged = [](const CommitFileTrace& file) {
+    return file.copies[0] == CopyState::kDamaged || file.copies[1] == CopyState::kDamaged;
+  };
+  const auto first = std::find_if(files.begin(), files.end(), damaged);
+  const CommitFileTrace& named = first == files.end() ? files.front() : *first;
+  const uint64_t offset =
+      named.copies[0] == CopyState::kDamaged || first == files.end() ? 0 : named.room;
+  return absl::DataLossError(absl::StrCat(
+      named.path, " at offset ", offset,
+      ": no whole copy of a record, here or in the other commit ",
+      "files, but the store has had commits; put the files back as they were, or start over with "
+      "resume=never"));
+}
+
 absl::StatusOr<CommitFiles> CommitFiles::Create(const Environment& environment,
                                                 const std::string& directory, uint64_t room,
                                                 const StoreFaults& faults) {
@@ -102,7 +124,7 @@ absl::StatusOr<CommitFiles> CommitFiles::Create(const Environment& environment,
     entry.path = Join(directory, CommitFileName(i));
     entry.room = room;
     MOMENT_RETURN_IF_ERROR(UnlinkIfThere(*environment.files, entry.path));
-    MOMENT_ASSIGN_OR_RETURN(entry.file, MakeEmpty(environment, entry.path, room));
+    MOMENT_ASSIGN_OR_RETURN(entry.file, MakeBlank(environment, entry.path, room));
   }
   return result;
 }
@@ -175,7 +197,22 @@ std::vector<RecordFacts> CommitFiles::Facts() const {
   return facts;
 }
 
+absl::Status CommitFiles::CheckNeverCommitted() const {
+  std::vector<CommitFileTrace> files;
+  for (const Entry& entry : entries_) {
+    files.push_back({entry.path, entry.room, {entry.copies[0], entry.copies[1]}});
+  }
+  return store::CheckNeverCommitted(files);
+}
+
 absl::Status CommitFiles::Repair() {
+  std::vector<io::File*> files;
+  for (const Entry& entry : entries_) {
+    files.push_back(entry.file.get());
+  }
+  // A process that was killed before its sync leaves records and erasures that only the caches
+  // hold.
+  MOMENT_RETURN_IF_ERROR(SyncAll(*environment_.engine, files));
   std::vector<Entry*> erase;
   absl::flat_hash_set<uint64_t> ids;
   // Records in files with more room first: they are those that a growth moved.
@@ -193,7 +230,7 @@ absl::Status CommitFiles::Repair() {
       MOMENT_ASSIGN_OR_RETURN(const v1::CommitRecord record, ReadEntry(*entry));
       MOMENT_RETURN_IF_ERROR(WriteCopies(*entry, record));
       MOMENT_RETURN_IF_ERROR(SyncEntry(*entry));
-    } else if (!entry->record.has_value() && (!whole || entry->copies[0] != CopyState::kEmpty)) {
+    } else if (!entry->record.has_value() && !entry->erased()) {
       erase.push_back(entry);
     }
   }
@@ -238,6 +275,17 @@ absl::Status CommitFiles::EraseEntries(const std::vector<Entry*>& entries) {
   return absl::OkStatus();
 }
 
+// With the first commit: from then on, until it starts over, a store has no blank file.
+absl::Status CommitFiles::MarkBlank() {
+  std::vector<Entry*> blank;
+  for (Entry& entry : entries_) {
+    if (entry.copies[0] == CopyState::kBlank && entry.copies[1] == CopyState::kBlank) {
+      blank.push_back(&entry);
+    }
+  }
+  return EraseEntries(blank);
+}
+
 absl::Status CommitFiles::CheckWrite(const v1::CommitRecord& record) {
   MOMENT_RETURN_IF_ERROR(CheckRecordFits(record, room()));
   if (FindFree(room()) == nullptr) {
@@ -252,9 +300,12 @@ absl::Status CommitFiles::Write(const v1::CommitRecord& record) {
   MOMENT_RETURN_IF_ERROR(CheckWrite(record));
   Entry& entry = *FindFree(room());
   MOMENT_RETURN_IF_ERROR(WriteCopies(entry, record));
+  if (faults_.mark_before_sync) {
+    MOMENT_RETURN_IF_ERROR(MarkBlank());
+  }
   MOMENT_RETURN_IF_ERROR(SyncEntry(entry));
   entry.record = Summarize(record);
-  return absl::OkStatus();
+  return MarkBlank();
 }
 
 absl::StatusOr<v1::CommitRecord> CommitFiles::Read(uint64_t id) const {
@@ -295,18 +346,20 @@ absl::Status CommitFiles::Grow(uint64_t room) {
   return absl::OkStatus();
 }
 
-// By another file in its place: an allocation that a crash cuts leaves any length behind.
+// By another file in its place: an allocation that a crash cuts leaves any length behind. It is
+// marked as one of a store that has commits before it has its name.
 absl::Status CommitFiles::GrowFree(Entry& entry, uint64_t room) {
   io::FileSystem& files = *environment_.files;
   const std::string temporary = Join(ParentOf(entry.path), kCommitFileTemporaryName);
   MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, temporary));
-  MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file, MakeEmpty(environment_, temporary, room));
-  file.reset();
+  MOMENT_ASSIGN_OR_RETURN(entry.file, MakeBlank(environment_, temporary, room));
+  entry.room = room;
+  std::fill(std::begin(entry.copies), std::end(entry.copies), CopyState::kBlank);
+  MOMENT_RETURN_IF_ERROR(EraseEntries({&entry}));
   MOMENT_RETURN_IF_ERROR(files.Rename(temporary, entry.path));
   MOMENT_RETURN_IF_ERROR(files.SyncDirectory(ParentOf(entry.path)));
   MOMENT_ASSIGN_OR_RETURN(entry.file, files.Open(entry.path, {.mode = io::OpenMode::kReadWrite,
                                                               .direct = environment_.direct_io}));
-  entry.room = room;
   return absl::OkStatus();
 }
 
@@ -321,10 +374,10 @@ absl::Status CommitFiles::WriteCopies(Entry& entry, const v1::CommitRecord& reco
 }
 
 absl::Status CommitFiles::WriteErasure(Entry& entry) {
-  const std::string zeros(kBlockBytes, '\0');
-  MOMENT_RETURN_IF_ERROR(WriteAligned(*environment_.engine, *entry.file, 0, zeros));
-  MOMENT_RETURN_IF_ERROR(WriteAligned(*environment_.engine, *entry.file, entry.room, zeros));
-  entry.copies[0] = entry.copies[1] = CopyState::kEmpty;
+  const std::string erased = EncodeErased(entry.room);
+  MOMENT_RETURN_IF_ERROR(WriteAligned(*environment_.engine, *entry.file, 0, erased));
+  MOMENT_RETURN_IF_ERROR(WriteAligned(*environment_.engine, *entry.file, entry.room, erased));
+  entry.copies[0] = entry.copies[1] = CopyState::kErased;
   return absl::OkStatus();
 }
 

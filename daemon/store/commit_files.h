@@ -33,12 +33,25 @@ v1::CommitInfo InfoOf(const RecordSummary& record);
 struct CommitFileContent {
   uint64_t size_bytes = 0;
   uint64_t room = 0;
-  CopyState copies[2] = {CopyState::kEmpty, CopyState::kEmpty};
+  CopyState copies[2] = {CopyState::kBlank, CopyState::kBlank};
   v1::CommitRecord record;  // if a copy is valid
   bool HasRecord() const {
     return copies[0] == CopyState::kValid || copies[1] == CopyState::kValid;
   }
 };
+
+// What tells whether a store without a whole record ever had one.
+struct CommitFileTrace {
+  std::string path;
+  uint64_t room = 0;
+  CopyState copies[2] = {CopyState::kBlank, CopyState::kBlank};
+};
+// Of the files of a store that has no whole record: OK if no commit was ever acknowledged. The
+// first record goes into one file, and only when it is durable are the others marked: so before
+// that a crash leaves at most one file that is not blank. DATA_LOSS naming path and offset
+// otherwise.
+absl::Status CheckNeverCommitted(const std::vector<CommitFileTrace>& files);
+
 // DATA_LOSS naming path and offset for a file that no crash leaves behind: shorter than two blocks,
 // or than the room its record was written for.
 absl::StatusOr<CommitFileContent> ReadCommitFile(io::IoEngine& engine, io::File& file);
@@ -64,8 +77,12 @@ class CommitFiles {
   // What recovery found worth telling.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Restores a record's damaged copy, erases what is left of records that were never acknowledged
-  // and the second of two records of one id.
+  // Of files without a whole record: see above.
+  absl::Status CheckNeverCommitted() const;
+
+  // Of a store that has a record: makes durable what was read, restores a record's damaged copy,
+  // erases what is left of records that were never acknowledged and the second of two records of
+  // one id, marks blank files.
   absl::Status Repair();
   // Erases the records with these ids and syncs: after it they are gone whatever happens.
   absl::Status Erase(const std::vector<uint64_t>& ids);
@@ -89,8 +106,11 @@ class CommitFiles {
     std::string path;
     std::unique_ptr<io::File> file;
     uint64_t room = 0;
-    CopyState copies[2] = {CopyState::kEmpty, CopyState::kEmpty};
+    CopyState copies[2] = {CopyState::kBlank, CopyState::kBlank};
     std::optional<RecordSummary> record;
+    bool erased() const {
+      return copies[0] == CopyState::kErased && copies[1] == CopyState::kErased;
+    }
   };
 
   CommitFiles(const Environment& environment, const StoreFaults& faults)
@@ -101,6 +121,7 @@ class CommitFiles {
   absl::Status WriteErasure(Entry& entry);
   absl::Status SyncEntry(Entry& entry);
   absl::Status EraseEntries(const std::vector<Entry*>& entries);
+  absl::Status MarkBlank();
   absl::Status GrowFree(Entry& entry, uint64_t room);
   absl::StatusOr<v1::CommitRecord> ReadEntry(const Entry& entry) const;
   Entry* FindFree(uint64_t room);

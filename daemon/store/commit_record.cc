@@ -25,8 +25,8 @@ constexpr uint64_t kBucketBytes = 40;
 // A tensor with its own t (24), its own run (20) and its own group of hyperparameters (96).
 constexpr uint64_t kTensorBytes = 140;
 
-void WriteHeader(const RecordHeader& header, std::span<std::byte> out) {
-  PutText(out, kMagicOffset, kRecordMagic);
+void WriteHeader(absl::string_view magic, const RecordHeader& header, std::span<std::byte> out) {
+  PutText(out, kMagicOffset, magic);
   PutUint32(out, kVersionOffset, kRecordVersion);
   PutUint64(out, kRoomOffset, header.room);
   PutUint64(out, kLengthOffset, header.body_bytes);
@@ -61,21 +61,32 @@ absl::StatusOr<std::string> EncodeRecord(const v1::CommitRecord& record, uint64_
   const std::string body = record.SerializeAsString();
   std::string encoded(base::RoundUp(kRecordHeaderBytes + body.size(), base::kIoAlignment), '\0');
   const std::span<std::byte> bytes(reinterpret_cast<std::byte*>(encoded.data()), encoded.size());
-  WriteHeader({room, body.size(), Xxh64(absl::string_view(body))}, bytes);
+  WriteHeader(kRecordMagic, {room, body.size(), Xxh64(absl::string_view(body))}, bytes);
   std::copy(body.begin(), body.end(),
             encoded.begin() + static_cast<std::ptrdiff_t>(kRecordHeaderBytes));
+  return encoded;
+}
+
+std::string EncodeErased(uint64_t room) {
+  std::string encoded(base::kIoAlignment, '\0');
+  WriteHeader(kErasedMagic, {.room = room},
+              {reinterpret_cast<std::byte*>(encoded.data()), encoded.size()});
   return encoded;
 }
 
 CopyState DecodeRecordHeader(std::span<const std::byte> bytes, RecordHeader& header) {
   const std::span<const std::byte> head = bytes.first(kRecordHeaderBytes);
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; })) {
-    return CopyState::kEmpty;
+    return CopyState::kBlank;
   }
-  if (AsText(head.subspan(kMagicOffset, kMagicBytes)) != kRecordMagic ||
+  const absl::string_view magic = AsText(head.subspan(kMagicOffset, kMagicBytes));
+  if ((magic != kRecordMagic && magic != kErasedMagic) ||
       GetUint32(head, kVersionOffset) != kRecordVersion ||
       GetUint64(head, kHeaderChecksumOffset) != Xxh64(head.first(kHeaderChecksumOffset))) {
     return CopyState::kDamaged;
+  }
+  if (magic == kErasedMagic) {
+    return CopyState::kErased;
   }
   header.room = GetUint64(head, kRoomOffset);
   header.body_bytes = GetUint64(head, kLengthOffset);

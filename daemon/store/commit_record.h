@@ -11,10 +11,10 @@
 
 // A commit file holds two copies of one record, at 0 and at its room, which is half of the file.
 // Only the used length of a copy is written, rounded up to 4096; what lies behind it is whatever
-// was there. Erased: the first 4096 bytes of both copies are zero. A copy, little endian:
+// was there. A file that was made and never written has zeros. A copy, little endian:
 //
 //   offset  bytes  field
-//   0       8      magic "MOMENTCR"
+//   0       8      magic "MOMENTCR"; "MOMENTER" in a copy that was erased, which has no body
 //   8       4      version, 1
 //   12      4      zero
 //   16      8      room: bytes of a half of this file
@@ -26,6 +26,7 @@
 namespace moment::store {
 
 inline constexpr char kRecordMagic[] = "MOMENTCR";
+inline constexpr char kErasedMagic[] = "MOMENTER";
 inline constexpr uint32_t kRecordVersion = 1;
 inline constexpr uint64_t kRecordHeaderBytes = 64;
 inline constexpr uint64_t kMaxBlobBytes = uint64_t{16} << 20;
@@ -39,6 +40,9 @@ absl::Status CheckRecordFits(const v1::CommitRecord& record, uint64_t room);
 // Header and body, padded with zeros to 4096. INVALID_ARGUMENT if they exceed the room.
 absl::StatusOr<std::string> EncodeRecord(const v1::CommitRecord& record, uint64_t room);
 
+// What an erased copy begins with, padded with zeros to 4096.
+std::string EncodeErased(uint64_t room);
+
 struct RecordHeader {
   uint64_t room = 0;
   uint64_t body_bytes = 0;
@@ -46,7 +50,8 @@ struct RecordHeader {
 };
 
 enum class CopyState : uint8_t {
-  kEmpty,  // erased or never written
+  kBlank,   // never written
+  kErased,  // its record is of no use any more, or it never had one in a store that has commits
   kValid,
   kDamaged,  // torn, or not what was written
 };

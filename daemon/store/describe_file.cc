@@ -206,7 +206,9 @@ absl::StatusOr<CommitFileView> DescribeCommitFile(io::FileSystem& files, io::IoE
   for (size_t i = 0; i < 2; ++i) {
     view.copy_valid[i] = content.copies[i] == CopyState::kValid;
   }
-  view.empty = content.copies[0] == CopyState::kEmpty && content.copies[1] == CopyState::kEmpty;
+  view.empty = std::all_of(std::begin(content.copies), std::end(content.copies), [](auto copy) {
+    return copy == CopyState::kBlank || copy == CopyState::kErased;
+  });
   if (!view.empty && !content.HasRecord()) {
     return absl::DataLossError(
         absl::StrCat(path, " at offset 0: no whole copy of a record; either a commit that was ",

@@ -7,6 +7,7 @@ struct StoreFaults {
   bool record_before_sync = false;  // the record is made durable before the data files are
   bool reuse_before_erase = false;  // files of dropped commits are free while their records stay
   bool erase_without_sync = false;  // the erasure of a record is not synced before reuse
+  bool mark_before_sync = false;    // files are marked before the first record is durable
   bool single_record_copy = false;  // only the first copy is written
 };
 

@@ -29,13 +29,18 @@ absl::StatusOr<std::vector<v1::CommitRecord>> ReadRecords(io::FileSystem& files,
                                                           io::IoEngine& engine,
                                                           const std::string& directory) {
   std::vector<v1::CommitRecord> records;
+  std::vector<CommitFileTrace> traces;
   absl::flat_hash_set<uint64_t> ids;
   for (int i = 0; i < kCommitFiles; ++i) {
-    MOMENT_ASSIGN_OR_RETURN(CommitFileContent content,
-                            ReadCommitFileAt(files, engine, Join(directory, CommitFileName(i))));
+    const std::string path = Join(directory, CommitFileName(i));
+    MOMENT_ASSIGN_OR_RETURN(CommitFileContent content, ReadCommitFileAt(files, engine, path));
+    traces.push_back({path, content.room, {content.copies[0], content.copies[1]}});
     if (content.HasRecord() && ids.insert(content.record.id()).second) {
       records.push_back(std::move(content.record));
     }
+  }
+  if (records.empty()) {
+    MOMENT_RETURN_IF_ERROR(CheckNeverCommitted(traces));
   }
   return records;
 }

@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<Store>> Opener::Run() {
     if (!commit_files_->Facts().empty()) {
       return Recover();
     }
+    MOMENT_RETURN_IF_ERROR(CheckLost());
   }
   if (parameters_.resume == v1::RESUME_MUST || parameters_.rollback_to.has_value()) {
     return NoState(parameters_);
@@ -91,6 +92,17 @@ absl::Status Opener::CheckStoreFile(const v1::StoreFile& store) const {
                                                     parameters_.owner_uid));
   }
   return absl::OkStatus();
+}
+
+// Of a store without a record. To start over is a choice; to take lost commits for none is not.
+absl::Status Opener::CheckLost() {
+  warnings_ = commit_files_->warnings();
+  const absl::Status status = commit_files_->CheckNeverCommitted();
+  if (absl::IsDataLoss(status) && parameters_.resume == v1::RESUME_NEVER) {
+    warnings_.push_back(absl::StrCat(status.message(), "; the store starts over"));
+    return absl::OkStatus();
+  }
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<Store>> Opener::MakeNew() {

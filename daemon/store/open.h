@@ -19,8 +19,8 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(const Environment& environment,
                                                  const OpenParameters& parameters,
                                                  const StoreFaults& faults);
 
-// One Open. A store without a record is made anew, whatever is there; one with a record is checked,
-// then completed. Nothing is written before the request is known to be acceptable.
+// One Open. A store that never had a record is made anew, whatever is there; one with a record is
+// checked, then completed. Nothing is written before the request is known to be acceptable.
 class Opener {
  public:
   Opener(const Environment& environment, const OpenParameters& parameters,
@@ -32,6 +32,7 @@ class Opener {
   absl::Status CheckStoreFile(const v1::StoreFile& store) const;
 
   // A store without a record.
+  absl::Status CheckLost();
   absl::StatusOr<std::unique_ptr<Store>> MakeNew();
   absl::Status MakeDirectories();
   void RemoveDirectories();

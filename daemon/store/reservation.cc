@@ -70,7 +70,10 @@ Reservation::Reservation(const Environment& environment, std::string directory,
 absl::Status Reservation::Scan() {
   MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                           MemberDirectoryNames(*environment_.files, directory_));
+  // Names that a killed process made are not durable yet; they are before this Open ends.
+  touched_.push_back(directory_);
   for (const std::string& name : names) {
+    touched_.push_back(Join(directory_, name));
     MOMENT_RETURN_IF_ERROR(ScanDirectory(name));
   }
   return absl::OkStatus();

@@ -32,9 +32,23 @@ TEST_CASE("Record: what was encoded is decoded", "[store]") {
   CHECK(record.SerializeAsString() == SomeRecord().SerializeAsString());
 }
 
-TEST_CASE("Record: zeros are an erased copy", "[store]") {
+TEST_CASE("Record: zeros are a copy that was never written", "[store]") {
   v1::CommitRecord record;
-  CHECK(Decode(std::string(4096, '\0'), record) == CopyState::kEmpty);
+  CHECK(Decode(std::string(4096, '\0'), record) == CopyState::kBlank);
+}
+
+TEST_CASE("Record: an erased copy is told from a blank and from a damaged one", "[store]") {
+  const std::string erased = EncodeErased(8192);
+  CHECK(erased.size() == 4096);
+  v1::CommitRecord record;
+  CHECK(Decode(erased, record) == CopyState::kErased);
+  for (size_t at = 0; at < kRecordHeaderBytes; ++at) {
+    std::string flipped = erased;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1);
+    if (Decode(flipped, record) != CopyState::kDamaged) {
+      FAIL("byte " << at);
+    }
+  }
 }
 
 TEST_CASE("Record: any flipped bit of header or body is damage", "[store]") {

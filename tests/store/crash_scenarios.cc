@@ -169,12 +169,17 @@ absl::StatusOr<DrivenStep> BeginAdded(Watched& watched) {
   return step;
 }
 
-absl::Status RunSuperset(io::SimulatedDisk& disk, CrashModel& model, const StoreFaults& faults) {
-  Watched watched(disk, model);
-  MOMENT_RETURN_IF_ERROR(watched.Open(LargerStore(), faults));
+absl::StatusOr<DrivenStep> RefreshAdded(Watched& watched) {
   MOMENT_ASSIGN_OR_RETURN(DrivenStep step, BeginAdded(watched));
   MOMENT_RETURN_IF_ERROR(watched.driver().WriteAll(step));
   MOMENT_RETURN_IF_ERROR(watched.Commit(step));
+  return step;
+}
+
+absl::Status RunSuperset(io::SimulatedDisk& disk, CrashModel& model, const StoreFaults& faults) {
+  Watched watched(disk, model);
+  MOMENT_RETURN_IF_ERROR(watched.Open(LargerStore(), faults));
+  MOMENT_ASSIGN_OR_RETURN(DrivenStep step, RefreshAdded(watched));
   return watched.Steps(step, 1, 1);
 }
 
@@ -256,12 +261,44 @@ class Searcher {
       return result_;
     }
     for (uint64_t cut = 1; cut <= whole->operations() + 1 && result_.problem.empty(); ++cut) {
-      Cut(disk, model, cut);
+      search_.kill_first ? Kill(disk, model, cut) : Cut(disk, model, cut);
     }
     return result_;
   }
 
  private:
+  void Kill(const io::SimulatedDisk& prepared, const CrashModel& prepared_model, uint64_t cut) {
+    const std::unique_ptr<io::SimulatedDisk> disk = prepared.AfterCrash(1);
+    CrashModel model = prepared_model;
+    disk->CutPowerBefore(cut);
+    scenario_.run(*disk, model, search_.faults).IgnoreError();
+    ++result_.cuts;
+    disk->RestorePower();
+    const absl::Status status = GoOnAfterKill(*disk, model, cut % 2 == 0);
+    result_.problem = std::string(status.message());
+    for (uint64_t choice = 0; choice < 2 + search_.drawn_choices; ++choice) {
+      const uint64_t drawn = choice < 2 ? choice : choice + cut * 1000;
+      if (result_.problem.empty()) {
+        result_.problem = OpenAndCheck(*disk->AfterCrash(drawn), model);
+      }
+    }
+    if (!result_.problem.empty()) {
+      result_.problem =
+          absl::StrCat(scenario_.name, ", killed before operation ", cut, ": ", result_.problem);
+    }
+  }
+
+  // What the new process shows is promised from there on.
+  absl::Status GoOnAfterKill(io::SimulatedDisk& disk, CrashModel& model, bool step) {
+    Watched watched(disk, model);
+    MOMENT_RETURN_IF_ERROR(watched.Open(scenario_.reopen, {}));
+    if (std::string problem = model.Check(disk, watched.store()); !problem.empty()) {
+      return absl::InternalError(problem);
+    }
+    model.Settle(watched.store());
+    return step ? GoOn(watched) : absl::OkStatus();
+  }
+
   void Cut(const io::SimulatedDisk& prepared, const CrashModel& prepared_model, uint64_t cut) {
     const std::unique_ptr<io::SimulatedDisk> disk = prepared.AfterCrash(1);
     CrashModel model = prepared_model;
@@ -341,6 +378,9 @@ class Searcher {
     const std::shared_ptr<const State> newest = watched.store().newest();
     if (newest == nullptr) {
       return watched.Refresh(0).status();
+    }
+    if (!watched.store().added_tensors().empty()) {
+      return RefreshAdded(watched).status();
     }
     MOMENT_RETURN_IF_ERROR(watched.Drop(newest->sequence + 1));
     return watched.Change(newest->sequence + 1, true, {}).status();

@@ -34,6 +34,9 @@ CrashScenario StartOver();
 struct CrashSearch {
   uint64_t drawn_choices = 6;    // of crash states besides "lose all" and "keep all"
   uint64_t recovery_stride = 0;  // each nth crash state also has its reopening cut; 0: none
+  // The process is killed and the machine goes on: a new one opens what the caches hold, and steps
+  // on every second time. Then the power is cut.
+  bool kill_first = false;
   io::SimulatedFaults disk;
   StoreFaults faults;  // of the store that crashes, not of the one that reopens
 };

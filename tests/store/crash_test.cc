@@ -50,8 +50,21 @@ TEST_CASE("Crash: power cut anywhere while transfers are cut short and reordered
   RequireNoProblem(OverlappedSteps(1, 3), search);
 }
 
+TEST_CASE("Crash: what a killed process left in the caches is durable once another shows it",
+          "[store][crash]") {
+  RequireNoProblem(FirstOpen(), {.drawn_choices = 2, .kill_first = true});
+  RequireNoProblem(OverlappedSteps(1, 4), {.drawn_choices = 2, .kill_first = true});
+  RequireNoProblem(Rollbacks(), {.drawn_choices = 2, .kill_first = true});
+  RequireNoProblem(Superset(), {.drawn_choices = 2, .kill_first = true});
+}
+
 TEST_CASE("Crash: the search reports a record that is durable before its data", "[store][crash]") {
   CHECK(Search(OverlappedSteps(1, 4), {.faults = {.record_before_sync = true}}).problem != "");
+}
+
+TEST_CASE("Crash: the search reports files marked before the first record is durable",
+          "[store][crash]") {
+  CHECK(Search(OverlappedSteps(1, 1), {.faults = {.mark_before_sync = true}}).problem != "");
 }
 
 TEST_CASE("Crash: the search reports files reused while their record stays", "[store][crash]") {

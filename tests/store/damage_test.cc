@@ -205,6 +205,65 @@ TEST_CASE("Damage: a record without a whole copy was never acknowledged, and is 
   CHECK(opened.store->warnings()[0].find("never acknowledged") != std::string::npos);
 }
 
+// Both copies of the record of this id.
+void FlipRecord(SteppedStore& opened, uint64_t id) {
+  const std::string path = opened.RecordFile(id);
+  opened.FlipBit(path, 70);
+  opened.FlipBit(path, opened.Content(path).size() / 2 + 70);
+}
+
+TEST_CASE("Damage: a store all of whose records are damaged is refused, not taken for new",
+          "[store]") {
+  SteppedStore opened;
+  const std::string path = opened.PathOf(CommitFileName(0));
+  for (const v1::CommitInfo& commit : opened.store->live()) {
+    FlipRecord(opened, commit.id());
+  }
+  opened.RequireLoss(path, 0);
+  for (const v1::Resume resume : {v1::RESUME_UNSPECIFIED, v1::RESUME_MUST}) {
+    CHECK(absl::IsDataLoss(opened.Open(SmallStore(resume))));
+  }
+  CHECK(absl::IsDataLoss(ReadStore(opened.disk.files(), opened.disk.engine(),
+                                   StoreDirectory(kTestStateDirectory, SmallStore().name))
+                             .status()));
+  REQUIRE(opened.Open(SmallStore(v1::RESUME_NEVER)).ok());
+  CHECK(opened.store->newest() == nullptr);
+  CHECK(opened.store->warnings().back().find("starts over") != std::string::npos);
+}
+
+TEST_CASE("Damage: the only record of a store is damaged from its first acknowledgement on",
+          "[store]") {
+  OpenedStore opened;
+  REQUIRE(opened.Open().ok());
+  REQUIRE(opened.driver().RefreshAndStep(0).ok());
+  const std::string path = opened.PathOf(CommitFileName(0));
+  SECTION("flipped") {
+    opened.FlipBit(path, 70);
+    opened.FlipBit(path, opened.Content(path).size() / 2 + 70);
+  }
+  SECTION("overwritten with zeros") {
+    opened.Replace(path, std::vector<std::byte>(opened.Content(path).size()));
+  }
+  const absl::Status status = opened.Open();
+  INFO(status);
+  CHECK(absl::IsDataLoss(status));
+  CHECK(status.message().find(path + " at offset 0:") == 0);
+  CHECK(status.message().find("resume=never") != absl::string_view::npos);
+}
+
+TEST_CASE("Damage: a first record that was torn was never acknowledged, and is told", "[store]") {
+  OpenedStore opened;
+  REQUIRE(opened.Open().ok());
+  const std::string path = opened.PathOf(CommitFileName(0));
+  opened.disk.Corrupt(path, [](std::vector<std::byte>& bytes) { bytes[600] = std::byte{7}; });
+  opened.disk.Corrupt(path, [](std::vector<std::byte>& bytes) { bytes[0] = std::byte{'M'}; });
+  CHECK(absl::IsNotFound(opened.Open(SmallStore(v1::RESUME_MUST))));
+  REQUIRE(opened.Open().ok());
+  CHECK(opened.store->newest() == nullptr);
+  REQUIRE(opened.store->warnings().size() == 1);
+  CHECK(opened.store->warnings()[0].find("never acknowledged") != std::string::npos);
+}
+
 TEST_CASE("Damage: an older record whose files were written since is refused", "[store]") {
   SteppedStore opened;
   const std::string path = opened.RecordFile(opened.expected.id);

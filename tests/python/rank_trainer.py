@@ -100,7 +100,16 @@ def build_zero(net, arguments):
     return model, optimizer
 
 
-BUILDERS = {"zero": build_zero}
+def build_fsdp(net, arguments):
+    """FSDP2: each rank's store has its rows of every parameter."""
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(net.first)
+    fully_shard(net)
+    return net, momentd.torch.AdamW(net.parameters(), module=net, **arguments)
+
+
+BUILDERS = {"zero": build_zero, "fsdp": build_fsdp}
 
 
 class Trainer:

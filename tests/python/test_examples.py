@@ -32,3 +32,16 @@ def test_train_goes_on_where_it_ended(scratch):
     run(*train, scratch / "parts", "--steps", 75)
     rest = run(*train, scratch / "parts", "--steps", 150)
     assert rest == ["resumed after step 75", *whole[1:]]
+
+
+@pytest.mark.parametrize("name", ["train_fsdp.py", "train_zero.py"])
+def test_ranks_go_on_where_they_ended(name, scratch):
+    import momentd
+
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    with momentd.spawn(scratch / "whole") as daemon:
+        whole = run(*torchrun, example(name), "--socket", daemon.socket, "--steps", 100)
+    with momentd.spawn(scratch / "parts") as daemon:
+        run(*torchrun, example(name), "--socket", daemon.socket, "--steps", 40)
+        rest = run(*torchrun, example(name), "--socket", daemon.socket, "--steps", 100)
+    assert rest == ["resumed after step 40", *whole]

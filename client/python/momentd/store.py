@@ -11,13 +11,36 @@ from momentd._caller import Caller, raise_for
 from momentd.errors import ForkedError, Rewound
 
 
+class Piece(NamedTuple):
+    """A part of one global tensor: the box [offset, offset + extent) of global_shape, and within it
+    (row-major) flat_count elements from flat_begin on."""
+
+    key: str
+    global_shape: Sequence[int]
+    offset: Sequence[int]
+    extent: Sequence[int]
+    flat_begin: int
+    flat_count: int
+
+
+class Shard(NamedTuple):
+    """What a rank-local tensor holds of the model: pieces, one after the other, and the index among
+    equal copies on other ranks."""
+
+    pieces: Sequence[Piece]
+    replica: int = 0
+    may_pad: bool = False
+
+
 class Tensor(NamedTuple):
-    """A rank-local tensor: its name within the member, shape, and parameter type."""
+    """A rank-local tensor: its name within the member, shape, and parameter type; its shard, None if
+    it is a whole parameter and its name is the parameter's."""
 
     name: str
     shape: Sequence[int]
     type: int = c.FLOAT32
     member: int = 0
+    shard: Optional[Shard] = None
 
 
 class Member(NamedTuple):
@@ -173,6 +196,8 @@ def _open_options(options, keep):
         at.name, at.member, at.type = _utf8(tensor.name), tensor.member, tensor.type
         at.dimensions = len(tensor.shape)
         at.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_uint64))
+        if tensor.shard is not None:
+            at.shard = ctypes.pointer(_shard(tensor.shard, keep))
     keep += [members, tensors]
     return c.OpenOptions(
         struct_size=ctypes.sizeof(c.OpenOptions),
@@ -197,6 +222,19 @@ def _open_options(options, keep):
         connect_for_seconds=options.connect_for_seconds,
         retry_for_seconds=options.retry_for_seconds,
     )
+
+
+def _shard(shard, keep):
+    pieces = (c.ShardPiece * len(shard.pieces))()
+    for at, piece in zip(pieces, shard.pieces):
+        at.key, at.dimensions = _utf8(piece.key), len(piece.global_shape)
+        for field in ("global_shape", "offset", "extent"):
+            values = (ctypes.c_uint64 * at.dimensions)(*getattr(piece, field))
+            keep.append(values)
+            setattr(at, field, ctypes.cast(values, ctypes.POINTER(ctypes.c_uint64)))
+        at.flat_begin, at.flat_count = piece.flat_begin, piece.flat_count
+    keep.append(pieces)
+    return c.Shard(pieces, len(pieces), shard.replica, shard.may_pad)
 
 
 def _utf8(text):

@@ -4,6 +4,8 @@ import logging
 
 import torch
 
+from momentd.torch.tensors import is_distributed
+
 _log = logging.getLogger("momentd.torch")
 
 # What torch.compile, activation checkpointing and FSDP put into the names of what they wrap.
@@ -17,12 +19,29 @@ def _canonical(name):
     return name
 
 
-def _names_in(module):
-    """Name by id of the parameter; those of the bare module, however it is wrapped."""
+def _named(module):
+    """Names and parameters of the bare module, however it is wrapped."""
     while isinstance(module, _PARALLEL):
         module = module.module
-    named = module.named_parameters(remove_duplicate=True)
-    return {id(parameter): _canonical(name) for name, parameter in named}
+    for name, parameter in module.named_parameters(remove_duplicate=True):
+        yield _canonical(name), parameter
+
+
+def _names_in(module):
+    """Name by id of the parameter."""
+    return {id(parameter): name for name, parameter in _named(module)}
+
+
+def _check_not_left_behind(module, parameter, name):
+    """fully_shard() gives a module new parameters; an optimizer that was built before it would train
+    the old ones, which nobody reads."""
+    now = dict(_named(module)).get(name)
+    if now is not None and is_distributed(now) and not is_distributed(parameter):
+        raise RuntimeError(
+            f"parameter {name} of the groups is not the one that `module` has now: fully_shard() "
+            "replaced it. Build the optimizer after fully_shard(), or put the module's parameters "
+            "into the groups before the first step, as accelerate does"
+        )
 
 
 def _check_unique(groups, places):
@@ -72,6 +91,9 @@ class Names:
                     "when it was added: add parameters by add_param_group()"
                 )
             found = [in_module.get(id(parameter)) for parameter in group["params"]]
+            for parameter, name, place in zip(group["params"], found, places):
+                if name is None and self._module is not None:
+                    _check_not_left_behind(self._module, parameter, place)
             names.append([name or place for name, place in zip(found, places)])
         return names
 

@@ -27,6 +27,7 @@ class Adam(Streamed):
     blob: a callable that returns the bytes to keep with each step.
     takeover: end another live session of this store.
     connect_for, retry_for: seconds to wait for a daemon at the start, and for a lost one.
+    replicas: whether other ranks may hold the same parameters, each rank with a state of its own.
     """
 
     def __init__(

@@ -1,7 +1,14 @@
 """What the ranks of a job tell each other about their stores."""
 
+import hashlib
+import logging
+import math
+
 import torch
 
+from momentd.torch.untrained import fingerprint
+
+_log = logging.getLogger("momentd.torch")
 _MOST_COMMITS = 8
 _NONE = -1
 
@@ -28,6 +35,39 @@ def agree(store, group):
         f"{[max(sequences, default=None) for sequences in live]}: what these ranks held is lost; "
         "load the last save on all ranks, or start over with resume=\"never\""
     )
+
+
+def refuse_copies(options, parameters):
+    """RuntimeError if another rank of the process has the same tensors, cut in the same way: it would
+    be the same state, once a rank.
+
+    Asked of the key-value store behind torch.distributed, so that no rank waits for one that opens no
+    store; of two equal ranks the later one hears of it. Where tensors are positions, equal shapes
+    prove nothing: then the parameters' values count, too.
+    """
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return
+    anything = any(math.prod(tensor.shape) for tensor in options.tensors)
+    if distributed.get_world_size() == 1 or not anything:
+        return
+    keys = distributed.distributed_c10d._get_default_store()
+    if keys is None:
+        _log.warning("this backend has no key-value store: equal layouts of ranks go unnoticed")
+        return
+    layout = hashlib.sha256(repr(options.tensors).encode())
+    if options.positional:
+        layout.update("".join(fingerprint(parameter) for parameter in parameters).encode())
+    key = f"momentd/{options.job}/{options.role}/{layout.hexdigest()}"
+    rank = str(distributed.get_rank())
+    first = keys.compare_set(key, "", rank).decode()
+    if first != rank:
+        raise RuntimeError(
+            f"ranks {first} and {rank} hold the same parameters, and would keep and stream the same "
+            "state twice. Deal it out with ZeroRedundancyOptimizer(model.parameters(), "
+            "optimizer_class=momentd.torch.AdamW, ...), or cut the model with FSDP2 (fully_shard). "
+            "Where the ranks train apart and their states differ, say replicas=True"
+        )
 
 
 def start_of(store):

@@ -5,6 +5,7 @@ import torch
 from momentd.torch.ranks import start_of
 from momentd.torch.streamed import Streamed
 from momentd.torch.trainer_state import TrainerState
+from momentd.torch.zero import is_zero, send_parameters
 
 
 def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=None, **objects):
@@ -32,7 +33,8 @@ def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=No
     state.bind(optimizer, streamed)
     _check_size(state, streamed)
     data = streamed.resume(sequence, _all_ranks(group) if sequence is None else None)
-    _spread(optimizer)
+    if is_zero(optimizer):
+        send_parameters(optimizer)
     if data is None or streamed.sequence == start_of(streamed):
         return None
     _forget_gradients(optimizer)
@@ -94,16 +96,6 @@ def _check_size(state, streamed):
         f"{streamed.blob_limit_bytes}: raise blob_limit_bytes of the optimizer (16 MiB at most), or "
         "save those elsewhere and name them in rebuilt="
     )
-
-
-def _spread(optimizer):
-    """Each rank has brought back the parameters of its own store; ZeroRedundancyOptimizer keeps copies
-    of them on every other rank."""
-    if torch.distributed.is_available():
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        if isinstance(optimizer, ZeroRedundancyOptimizer):
-            optimizer._sync_params()
 
 
 def _forget_gradients(optimizer):

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from momentd.store import Member, Store
-from momentd.torch.ranks import agree
+from momentd.torch.ranks import agree, refuse_copies
 from momentd.torch.slots import Slots
 from momentd.torch.tensors import after_writing
 
@@ -21,14 +21,15 @@ def _default_rank():
 class Session:
     """`store` is None until open(). `ready`: parameters and store agree, steps may go on."""
 
-    def __init__(self, options, moment_types, names):
-        """moment_types: of exp_avg and exp_avg_sq."""
+    def __init__(self, options, moment_types, names, replicas):
+        """moment_types: of exp_avg and exp_avg_sq. replicas: other ranks may hold the same tensors."""
         self.options = options
         self.slots = Slots()
         self.store = None
         self.ready = False
         self._moment_types = moment_types
         self._names = names
+        self._replicas = replicas
         self._added = []
 
     def open(self, groups):
@@ -48,6 +49,8 @@ class Session:
         options.members = [Member(name, *self._moment_types) for name in members]
         options.tensors = [slot.tensor(members.index(slot.member)) for slot in slots]
         options.positional = self._names.positional
+        if not self._replicas:
+            refuse_copies(options, [slot.parameter for slot in slots])
         store = Store(options)
         try:
             for degraded in store.warnings():

@@ -2,7 +2,7 @@
 
 import torch
 
-from momentd.torch.tensors import TYPES, Slot, local
+from momentd.torch.tensors import TYPES, Slot, gradient_of
 
 DEFAULT_MEMBER = "opt0_0"
 
@@ -23,12 +23,13 @@ class Gradients:
         self.participants.append(index)
 
 
-def _contiguous(gradient, name):
-    if gradient.is_sparse:
+def _contiguous(parameter, name):
+    """The gradient's local part, in one piece."""
+    if parameter.grad.is_sparse:
         raise RuntimeError(
             "Adam does not support sparse gradients, please consider SparseAdam instead"
         )
-    here = local(gradient)
+    here = gradient_of(parameter)
     if here.dtype not in TYPES or here.device.type != "cpu":
         raise RuntimeError(
             f"the gradient of {name} is {here.dtype} on {here.device}; momentd takes float32, "
@@ -125,7 +126,7 @@ class Slots:
                 index = self._index.get(id(parameter))
                 if index is not None and parameter.grad is not None:
                     name = self._slots[index].name
-                    gradients.take(index, _contiguous(parameter.grad, name))
+                    gradients.take(index, _contiguous(parameter, name))
         return gradients
 
     def of_group(self, group):

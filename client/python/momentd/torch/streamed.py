@@ -1,5 +1,6 @@
 """A torch.optim.Optimizer whose state lives in momentd: what AdamW and Adam share."""
 
+import inspect
 import os
 
 import torch
@@ -15,6 +16,7 @@ from momentd.torch.session import Session
 from momentd.torch.state import StreamedState
 from momentd.torch.tensors import check_kind
 from momentd.torch.trainer_state import TrainerState
+from momentd.torch.zero import check_names, drop_arguments
 
 
 class Streamed(torch.optim.Optimizer):
@@ -43,6 +45,7 @@ class Streamed(torch.optim.Optimizer):
         profile=None,
         connect_for=10.0,
         retry_for=300.0,
+        replicas=False,
     ):
         check_defaults(defaults)
         self._process = os.getpid()
@@ -71,7 +74,7 @@ class Streamed(torch.optim.Optimizer):
             moment_type("exp_avg", exp_avg_dtype),
             moment_type("exp_avg_sq", exp_avg_sq_dtype),
         )
-        self._session = Session(options, moments, self._names)
+        self._session = Session(options, moments, self._names, replicas)
         self._state = StreamedState(self)
         ping(socket, connect_for)
 
@@ -112,6 +115,8 @@ class Streamed(torch.optim.Optimizer):
         self._check_process()
         super().add_param_group(param_group)
         try:
+            check_names(self.param_groups[-1])
+            drop_arguments(self.param_groups[-1:], _ARGUMENTS)
             self._names.note(self.param_groups)
             self._check_kinds(self.param_groups[-1])
             if self._opened:
@@ -139,6 +144,7 @@ class Streamed(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        drop_arguments(self.param_groups, _ARGUMENTS)
         self.open()
         with torch.no_grad():
             self.last_statistics = self._session.step(
@@ -237,3 +243,10 @@ class Streamed(torch.optim.Optimizer):
                 "the optimizer was made by the parent of this process: make its calls in the "
                 "training process, not in a forked worker"
             )
+
+
+_ARGUMENTS = frozenset(
+    name
+    for name, parameter in inspect.signature(Streamed.__init__).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+)

@@ -4,6 +4,7 @@ import torch
 
 from momentd import _library as c
 from momentd.store import Tensor
+from momentd.torch.shards import shard_of
 
 TYPES = {torch.float32: c.FLOAT32, torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16}
 
@@ -21,27 +22,47 @@ def check_kind(parameter, name):
 def check_memory(parameter, name):
     """Raises ValueError if the parameter's memory cannot be streamed to. Not asked before the store
     is opened: until then a parameter may give its place to another one."""
-    if hasattr(parameter, "to_local"):
-        raise ValueError(
-            f"parameter {name} is a DTensor; this version takes ordinary tensors: build the "
-            "optimizer over the local ones"
-        )
     if parameter.device.type != "cpu":
         raise ValueError(
             f"parameter {name} is on {parameter.device}; this version serves CPU tensors"
         )
 
 
+def is_distributed(tensor):
+    """A DTensor: each rank has a part of it."""
+    return hasattr(tensor, "device_mesh") and hasattr(tensor, "to_local")
+
+
 def local(tensor):
     """The part of a parameter, or of its gradient, that this process has in memory."""
-    return tensor
+    if not is_distributed(tensor):
+        return tensor
+    with torch.no_grad():
+        here = tensor.to_local()
+    return here.wait() if hasattr(here, "wait") else here  # of a collective that still runs
+
+
+def gradient_of(parameter):
+    """This rank's part of the gradient, cut as the parameter is. A gradient with other placements
+    (partial sums of tensor parallelism) is redistributed first: a collective, as in torch."""
+    gradient = parameter.grad
+    if is_distributed(parameter) and tuple(gradient.placements) != tuple(parameter.placements):
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return local(gradient)
+
+
+def _versions(parameter):
+    """Of the parameter, and of its local part: torch counts the changes of each by itself."""
+    return parameter._version, local(parameter)._version
 
 
 class Slot:
     """One tensor of the store: the parameter, the memory that the daemon writes, and the version of
     the parameter as of our last look."""
 
-    __slots__ = ("parameter", "name", "member", "shape", "dtype", "shadow", "address", "version")
+    __slots__ = (
+        "parameter", "name", "member", "shape", "shard", "dtype", "shadow", "address", "version"
+    )
 
     def __init__(self, parameter, name, member):
         check_kind(parameter, name)
@@ -50,13 +71,14 @@ class Slot:
         self.name = name
         self.member = member
         self.shape = local(parameter).shape
+        self.shard = shard_of(parameter, name) if is_distributed(parameter) else None
         self.dtype = parameter.dtype
         self.shadow = None
         self.address = None
         self.version = None
 
     def tensor(self, member_index):
-        return Tensor(self.name, tuple(self.shape), TYPES[self.dtype], member_index)
+        return Tensor(self.name, tuple(self.shape), TYPES[self.dtype], member_index, self.shard)
 
     def locate(self):
         """Finds the parameter's memory; True if it is not where it was. A parameter that is not
@@ -81,10 +103,10 @@ class Slot:
 
     def changed(self):
         """Somebody else wrote the parameter since note()."""
-        return self.parameter._version != self.version
+        return _versions(self.parameter) != self.version
 
     def note(self):
-        self.version = self.parameter._version
+        self.version = _versions(self.parameter)
 
     def before_reading(self):
         """The daemon is about to read the parameter."""
@@ -97,6 +119,8 @@ def after_writing(slots):
     for slot in slots:
         if slot.shadow is None:
             torch.autograd.graph.increment_version(slot.parameter)
+            if slot.shard is not None:
+                torch.autograd.graph.increment_version(local(slot.parameter))
         else:
             local(slot.parameter).detach().copy_(slot.shadow)
         slot.note()

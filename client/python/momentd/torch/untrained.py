@@ -7,18 +7,13 @@ import hashlib
 import torch
 
 from momentd.torch.blob import raw_bytes
+from momentd.torch.tensors import local
 
 _SAMPLES = 4096
 _WAYS = (
     "keep={name!r} (a pattern; \"*\" is all) keeps it with every step, and rebuilt={name!r} says that "
     "your program makes it again by itself before it resumes"
 )
-
-
-def local(tensor):
-    """This rank's part of a tensor; the tensor itself if it is not distributed."""
-    tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def persistent_buffers(model):
@@ -68,7 +63,7 @@ class Untrained:
     def kept(self, streamed):
         """This rank's parts of what `keep` names, by name."""
         return {
-            name: local(tensor)
+            name: local(tensor).detach()
             for name, tensor in self._all(streamed)
             if _matches(name, self._keep)
         }
@@ -99,7 +94,7 @@ class Untrained:
         """Raises RuntimeError if a frozen parameter is not what it was in the interrupted run."""
         parameters = dict(self._model.named_parameters())
         for name, digest in fingerprints.items():
-            if name not in parameters or _digest(parameters[name]) != digest:
+            if name not in parameters or fingerprint(parameters[name]) != digest:
                 raise RuntimeError(
                     f"the frozen parameter {name} is not what it was in the interrupted run: load it "
                     f"before resuming; or {_WAYS.format(name=name)}"
@@ -124,7 +119,7 @@ class Untrained:
         last, digest = self._seen.get(name, (None, None))
         if last == where:
             return digest
-        now = _digest(parameter)
+        now = fingerprint(parameter)
         if digest is not None and now != digest:
             raise RuntimeError(
                 f"the frozen parameter {name} changed between two steps, and the optimizer's state "
@@ -142,8 +137,9 @@ def _matches(name, patterns):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _digest(parameter):
-    value = local(parameter)
+def fingerprint(parameter):
+    """A digest of some thousands of this rank's elements."""
+    value = local(parameter).detach()
     elements = value.reshape(-1)
     stride = max(elements.numel() // _SAMPLES, 1)
     result = hashlib.sha256(f"{tuple(value.shape)} {value.dtype}".encode())

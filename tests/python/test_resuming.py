@@ -221,3 +221,74 @@ def test_the_package_offers_resume_without_importing_torch():
                    check=True)
     with pytest.raises(AttributeError, match="nothing"):
         momentd.nothing
+
+
+class Pair:
+    """Two optimizers that step in turn, as those of an actor and a critic."""
+
+    def __init__(self, daemon, job="pair"):
+        torch.manual_seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.4),
+                                         torch.nn.Linear(8, 1))
+        self.optimizers = [
+            momentd.torch.AdamW(self.model[index].parameters(), lr=1e-2, job=job, role=f"part{index}",
+                                socket=daemon.socket, module=self.model, resume="auto")
+            for index in (0, 2)
+        ]
+        self.schedulers = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+                           for optimizer in self.optimizers]
+
+    def resume(self):
+        return momentd.resume(self.model, self.optimizers, scheduler=self.schedulers)
+
+    def iterate(self, only=2):
+        loss = self.model(torch.randn(5, 6)).square().mean()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in self.optimizers[:only]:
+            optimizer.step()
+        if only == 2:
+            self.finish()
+        return loss.item(), [scheduler.get_last_lr() for scheduler in self.schedulers]
+
+    def finish(self):
+        for scheduler in self.schedulers:
+            scheduler.step()
+
+    def close(self):
+        for optimizer in self.optimizers:
+            optimizer.close()
+
+
+@pytest.mark.parametrize("only", [0, 1, 2], ids=["neither", "the first", "both"])
+def test_optimizers_that_step_in_turn_go_back_together(daemon, only):
+    """The process ends in step 4, when so many of the optimizers have stepped."""
+    whole = Pair(daemon, "whole")
+    assert whole.resume() is None
+    expected = [whole.iterate() for _ in range(6)]
+    whole.close()
+    pair = Pair(daemon)
+    pair.resume()
+    done = [pair.iterate() for _ in range(3)]
+    pair.iterate(only)
+    pair.close()
+    pair = Pair(daemon)
+    stood = 4 if only == 2 else 3
+    assert pair.resume() == stood
+    assert [optimizer.sequence for optimizer in pair.optimizers] == [stood, stood]
+    done = expected[:stood] + [pair.iterate() for _ in range(stood, 6)]
+    assert done == expected
+    for ours, theirs in zip(pair.model.parameters(), whole.model.parameters()):
+        assert torch.equal(ours, theirs)
+
+
+def test_stores_without_a_common_step_are_told_apart(daemon):
+    pair = Pair(daemon)
+    pair.resume()
+    pair.iterate()
+    for _ in range(3):
+        pair.iterate(only=1)
+    pair.close()
+    with pytest.raises(RuntimeError, match=r"rank 0, store 0: \[2, 3, 4\]; rank 0, store 1: \[0, 1\]"):
+        Pair(daemon).resume()

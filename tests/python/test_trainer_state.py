@@ -129,7 +129,7 @@ class Stub:
 
 def bound(state, optimizer):
     store = Stub()
-    state.bind(optimizer, store)
+    state.bind([optimizer], store)
     return store
 
 

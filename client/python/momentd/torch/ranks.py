@@ -13,27 +13,35 @@ _MOST_COMMITS = 8
 _NONE = -1
 
 
-def agree(store, group):
-    """The newest sequence that every rank's store has a live commit of; None for a store that is empty
-    yet: then the sequence is that of the others' start. One all-gather.
+def agree(stores, group):
+    """The sequence that each of these stores goes back to: the newest one that the stores of all ranks
+    have a live commit of; or each its start, where a store is still empty (whose own is None). With a
+    process group one all-gather, with None these stores alone.
 
-    RuntimeError if there is none, or the ranks were opened with different commit_every.
+    RuntimeError if there is none, or the stores were opened with different commit_every.
     """
-    everyones = [row.tolist() for row in _gather(_describe(store), group)]
-    commit_every = [row[0] for row in everyones]
-    if len(set(commit_every)) > 1:
-        raise RuntimeError(f"commit_every differs between the ranks: {commit_every}")
-    starts = [row[1] for row in everyones]
-    live = [{sequence for sequence in row[2:] if sequence != _NONE} for row in everyones]
-    empty = [rank for rank, sequences in enumerate(live) if not sequences]
+    mine = torch.stack([_describe(store) for store in stores])
+    everyones = [mine] if group is None else _gather(mine, group)
+    rows = [row for rank in everyones for row in rank.tolist()]
+    names = [
+        f"{rank}" if len(stores) == 1 else f"{rank}, store {index}"
+        for rank in range(len(everyones))
+        for index in range(len(stores))
+    ]
+    if len({row[0] for row in rows}) > 1:
+        raise RuntimeError(
+            f"commit_every differs between the ranks: {_by_rank(names, [row[0] for row in rows])}"
+        )
+    live = [{sequence for sequence in row[2:] if sequence != _NONE} for row in rows]
+    empty = [rank for rank, sequences in zip(names, live) if not sequences]
     if not empty:
-        return _common(live)
-    if all(start != _NONE or rank in empty for rank, start in enumerate(starts)):
-        return None if store.info().empty else start_of(store)
+        return [_common(names, live)] * len(stores)
+    if all(row[1] != _NONE for row, sequences in zip(rows, live) if sequences):
+        return [start_of(store) for store in stores]
     raise RuntimeError(
-        f"the stores of ranks {empty} are empty, and those of others stand at "
-        f"{[max(sequences, default=None) for sequences in live]}: what these ranks held is lost; "
-        "load the last save on all ranks, or start over with resume=\"never\""
+        f"the stores of {'; '.join(f'rank {name}' for name in empty)} are empty: "
+        f"{_by_rank(names, live)}; what these ranks held is lost: load the last save on all ranks, or "
+        "start over with resume=\"never\""
     )
 
 
@@ -78,14 +86,20 @@ def start_of(store):
     return None
 
 
-def _common(live):
+def _common(names, live):
     common = set.intersection(*live)
     if not common:
         raise RuntimeError(
-            "the ranks have no common sequence; their live commits are of "
-            f"{[sorted(sequences) for sequences in live]}: load the last save on all ranks"
+            f"the ranks have no common sequence; their live commits are of {_by_rank(names, live)}: "
+            "load the last save on all ranks"
         )
     return max(common)
+
+
+def _by_rank(names, values):
+    """`rank: value, ...` for a message."""
+    texts = [sorted(value) if isinstance(value, set) else value for value in values]
+    return "; ".join(f"rank {name}: {text}" for name, text in zip(names, texts))
 
 
 def _describe(store):
@@ -102,11 +116,11 @@ def _describe(store):
     return row
 
 
-def _gather(row, group):
-    row = row.to(_device(group))
-    rows = [torch.empty_like(row) for _ in range(torch.distributed.get_world_size(group))]
-    torch.distributed.all_gather(rows, row, group=group)
-    return rows
+def _gather(mine, group):
+    mine = mine.to(_device(group))
+    everyones = [torch.empty_like(mine) for _ in range(torch.distributed.get_world_size(group))]
+    torch.distributed.all_gather(everyones, mine, group=group)
+    return everyones
 
 
 def _device(group):

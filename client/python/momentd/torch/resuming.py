@@ -2,7 +2,7 @@
 
 import torch
 
-from momentd.torch.ranks import start_of
+from momentd.torch.ranks import agree, start_of
 from momentd.torch.streamed import Streamed
 from momentd.torch.trainer_state import TrainerState
 from momentd.torch.zero import is_zero, send_parameters
@@ -18,7 +18,8 @@ def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=No
 
     model: refused with ValueError if it has persistent buffers that `state` neither keeps nor names
         as rebuilt.
-    optimizer: momentd's, or one that wraps it (ZeroRedundancyOptimizer, accelerate's).
+    optimizer: momentd's, or one that wraps it (ZeroRedundancyOptimizer, accelerate's); or a list of
+        those that step once in each iteration, in their order.
     state: a TrainerState; that of the optimizer's `blob=`, else a new one, by default.
     group: the torch.distributed process group of the job's ranks; all of them by default.
     sequence: go back to this live commit instead of the newest; equal on all ranks.
@@ -28,25 +29,38 @@ def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=No
 
     Returns the sequence of the step that the run goes on after; None if it is at its start.
     """
-    streamed = find_streamed(optimizer)
-    state = _state_of(model, streamed, state, objects)
-    state.bind(optimizer, streamed)
-    _check_size(state, streamed)
-    data = streamed.resume(sequence, _all_ranks(group) if sequence is None else None)
-    if is_zero(optimizer):
-        send_parameters(optimizer)
-    if data is None or streamed.sequence == start_of(streamed):
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    streamed = [find_streamed(one) for one in optimizers]
+    last = streamed[-1]
+    state = _state_of(model, last, state, objects)
+    state.bind(optimizers, last)
+    _check_size(state, last)
+    data = _bring_back(streamed, sequence, _all_ranks(group))
+    for one in optimizers:
+        if is_zero(one):
+            send_parameters(one)
+    if data is None or last.sequence == start_of(last):
         return None
-    _forget_gradients(optimizer)
+    _forget_gradients(optimizers)
     if not data:
         raise RuntimeError(
-            f"step {streamed.sequence} of the store was made without a TrainerState: there is nothing "
-            "to bring scheduler, generators and loader back from; optimizer.resume() brings back "
+            f"step {last.sequence} of the store was made without a TrainerState: there is nothing to "
+            "bring scheduler, generators and loader back from; optimizer.resume() brings back "
             "parameters and moments alone"
         )
     skipped = state.restore(data)
-    _finish(state, optimizer, finish, skipped)
-    return streamed.sequence
+    _finish(state, optimizers, finish, skipped)
+    return last.sequence
+
+
+def _bring_back(streamed, sequence, group):
+    """Parameters and moments; the blob of the optimizer that steps last."""
+    for one in streamed:
+        one.open()
+    sequences = [sequence] * len(streamed)
+    if sequence is None and (group is not None or len(streamed) > 1):
+        sequences = agree([one._session.store for one in streamed], group)
+    return [one.resume(where) for one, where in zip(streamed, sequences)][-1]
 
 
 def find_streamed(optimizer):
@@ -98,20 +112,26 @@ def _check_size(state, streamed):
     )
 
 
-def _forget_gradients(optimizer):
+def _parameters(optimizers):
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def _forget_gradients(optimizers):
     """Those of a step that was given up must not be added to the next one's."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = None
+    for parameter in _parameters(optimizers):
+        parameter.grad = None
 
 
-def _finish(state, optimizer, finish, skipped):
+def _finish(state, optimizers, finish, skipped):
     """The rest of the interrupted iteration."""
     for scheduler in state.schedulers:
         if hasattr(scheduler, "optimizer"):
             scheduler.optimizer._opt_called = True  # by which they know that it has stepped
     if state.scaler is not None and state.scaler.is_enabled():
-        _record_inf(state.scaler, optimizer.param_groups[0]["params"][0].device, skipped)
+        devices = [parameter.device for parameter in _parameters(optimizers)]
+        _record_inf(state.scaler, devices[0] if devices else torch.device("cpu"), skipped)
     if finish is not None:
         finish()
         return

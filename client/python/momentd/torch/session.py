@@ -136,7 +136,7 @@ class Session:
     def resume(self, sequence, process_group):
         """As Streamed.resume()."""
         if process_group is not None:
-            sequence = agree(self.store, process_group)
+            (sequence,) = agree([self.store], process_group)
         if self.store.info().empty:
             return None
         if sequence is not None:

@@ -46,8 +46,9 @@ class TrainerState:
         self.scaler = None
         self._random = random
         self._objects = {}
-        self._optimizer = None
+        self._optimizers = []
         self._store = None
+        self._devices = []
         self._last_schedules = None
         self._untrained = Untrained()
         self.register(
@@ -80,11 +81,15 @@ class TrainerState:
         for name, value in objects.items():
             self._add(name, value)
 
-    def bind(self, optimizer, streamed):
-        """The optimizer whose groups are kept, and the one of momentd: the same, unless the first wraps
-        the second. ValueError where the model holds what neither the store nor this object keeps."""
-        self._optimizer = optimizer
-        self._store = streamed
+    def bind(self, optimizers, store):
+        """The optimizers whose groups are kept, and the one of momentd that the bytes go with, which
+        may be within the last. ValueError where the model holds what neither the stores nor this object
+        keep."""
+        self._optimizers = optimizers
+        self._store = store
+        groups = [group["params"] for group in self._groups()]
+        parameters = itertools.chain(self._untrained.parameters(), *groups)
+        self._devices = random_state.devices_of(parameters)
         self._untrained.check(self._streamed())
 
     def __call__(self):
@@ -93,7 +98,7 @@ class TrainerState:
 
     def capture(self, skipped):
         """The bytes to keep with a step; `skipped`: one without an update."""
-        if self._optimizer is None:
+        if self._store is None:
             raise RuntimeError(
                 "this TrainerState belongs to no optimizer yet: call momentd.resume(model, "
                 "optimizer, state) before the first step"
@@ -102,14 +107,14 @@ class TrainerState:
         state = {
             "skipped": skipped,
             "values": self.values,
-            "groups": [_group_values(group) for group in self._optimizer.param_groups],
+            "groups": [_group_values(group) for group in self._groups()],
             "objects": {name: _kind(value, name)[0](value) for name, value in self._objects.items()},
             "kept": self._untrained.kept(streamed),
             "frozen": self._untrained.fingerprints(streamed),
         }
         self._check_schedules(state["objects"])
         if self._random:
-            state["random"] = random_state.capture(self._devices())
+            state["random"] = random_state.capture(self._devices)
         return blob.encode(state, "state")
 
     def kept_bytes(self):
@@ -126,12 +131,12 @@ class TrainerState:
         self.values.update(state["values"])
         for name, value in self._objects.items():
             _kind(value, name)[1](value, state["objects"][name])
-        _restore_groups(self._optimizer, state["groups"])
+        _restore_groups(self._groups(), state["groups"])
         self._untrained.restore(state["kept"], self._streamed())
         self._untrained.compare(state["frozen"])
         self._last_schedules = None
         if self._random and "random" in state:
-            random_state.restore(state["random"], self._devices())
+            random_state.restore(state["random"], self._devices)
         return state["skipped"]
 
     def _add(self, name, value):
@@ -140,18 +145,17 @@ class TrainerState:
         _kind(value, name)
         self._objects[name] = value
 
+    def _groups(self):
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+
     def _streamed(self):
         """The parameters that have a main in the store."""
         return {
             id(parameter)
-            for group in self._optimizer.param_groups
+            for group in self._groups()
             for parameter in group["params"]
             if parameter.requires_grad
         }
-
-    def _devices(self):
-        groups = [group["params"] for group in self._optimizer.param_groups]
-        return random_state.devices_of(itertools.chain(self._untrained.parameters(), *groups))
 
     def _check_schedules(self, objects):
         """resume() steps a scheduler once for the interrupted iteration: one that the program does not
@@ -205,13 +209,13 @@ def _group_values(group):
     return values
 
 
-def _restore_groups(optimizer, saved):
-    if len(saved) != len(optimizer.param_groups):
+def _restore_groups(groups, saved):
+    if len(saved) != len(groups):
         raise RuntimeError(
-            f"the interrupted run had {len(saved)} parameter groups, this one has "
-            f"{len(optimizer.param_groups)}: add the groups before resuming"
+            f"the interrupted run had {len(saved)} parameter groups, this one has {len(groups)}: add "
+            "the groups before resuming"
         )
-    for group, values in zip(optimizer.param_groups, saved):
+    for group, values in zip(groups, saved):
         for name, value in values.items():
             if isinstance(group.get(name), torch.Tensor):
                 group[name].fill_(value)

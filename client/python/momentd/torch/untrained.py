@@ -16,39 +16,35 @@ _WAYS = (
 )
 
 
-def persistent_buffers(model):
-    """Buffers that are part of the model's state_dict, by name."""
-    for prefix, module in model.named_modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
-                yield f"{prefix}.{name}" if prefix else name, buffer
-
-
 class Untrained:
     """Persistent buffers and frozen parameters of a model. Those that match `keep` go into the blob;
     those that match `rebuilt` are the program's business. Every other buffer is refused; every
     other frozen parameter must not change, and must be the same when the run is resumed."""
 
     def __init__(self):
-        self._model = torch.nn.Module()
+        self._modules = []  # with their names; what they hold is looked up anew each time
         self._keep = []
         self._rebuilt = []
+        self._choices = {}  # by name
         self._seen = {}
 
     def add(self, model, keep, rebuilt):
         """Names the model (None: as before) and more patterns."""
-        self._model = self._model if model is None else model
+        if model is not None:
+            modules = model.named_modules()
+            self._modules = [(f"{name}." if name else "", module) for name, module in modules]
         self._keep += _patterns(keep)
         self._rebuilt += _patterns(rebuilt)
+        self._choices = {}
 
     def parameters(self):
-        return self._model.parameters()
+        return [parameter for _, parameter in self._parameters_but(())]
 
     def check(self, streamed):
         """Raises ValueError if a buffer is neither kept nor rebuilt, or a pattern names nothing.
         `streamed`: the parameters that have a main."""
-        for name, _ in persistent_buffers(self._model):
-            if not _matches(name, self._keep + self._rebuilt):
+        for name, _ in self._persistent_buffers():
+            if self._choice(name) is None:
                 raise ValueError(
                     f"the model has a persistent buffer, {name}, which the optimizer's state does not "
                     f"rebuild: {_WAYS.format(name=name)}"
@@ -65,15 +61,18 @@ class Untrained:
         return {
             name: local(tensor).detach()
             for name, tensor in self._all(streamed)
-            if _matches(name, self._keep)
+            if self._choice(name) == "keep"
         }
 
     def fingerprints(self, streamed):
-        """A digest of each frozen parameter that is neither kept nor rebuilt, of some thousands of its
-        elements. RuntimeError if one changed since the last call."""
-        constant = dict(self._constant(streamed))
-        self._seen = {name: seen for name, seen in self._seen.items() if name in constant}
-        return {name: self._unchanged(name, value) for name, value in constant.items()}
+        """A digest of each frozen parameter that is neither kept nor rebuilt. RuntimeError if one changed
+        since the last call."""
+        self._seen = {
+            name: _unchanged(name, parameter, self._seen.get(name))
+            for name, parameter in self._frozen(streamed)
+            if self._choice(name) is None
+        }
+        return {name: digest for name, (_, digest) in self._seen.items()}
 
     def restore(self, tensors, streamed):
         """Writes what kept() found into the model."""
@@ -92,7 +91,7 @@ class Untrained:
 
     def compare(self, fingerprints):
         """Raises RuntimeError if a frozen parameter is not what it was in the interrupted run."""
-        parameters = dict(self._model.named_parameters())
+        parameters = dict(self._parameters_but(()))
         for name, digest in fingerprints.items():
             if name not in parameters or fingerprint(parameters[name]) != digest:
                 raise RuntimeError(
@@ -100,33 +99,48 @@ class Untrained:
                     f"before resuming; or {_WAYS.format(name=name)}"
                 )
 
-    def _all(self, streamed):
-        yield from persistent_buffers(self._model)
-        yield from self._frozen(streamed)
+    def _choice(self, name):
+        """Which argument names it, or None."""
+        if name not in self._choices:
+            kept, rebuilt = _matches(name, self._keep), _matches(name, self._rebuilt)
+            self._choices[name] = "keep" if kept else "rebuilt" if rebuilt else None
+        return self._choices[name]
+
+    def _persistent_buffers(self):
+        """Buffers that are part of the model's state_dict, by name."""
+        for prefix, module in self._modules:
+            for name, buffer in module._buffers.items():
+                if buffer is not None and name not in module._non_persistent_buffers_set:
+                    yield prefix + name, buffer
+
+    def _parameters_but(self, left_out):
+        seen = set(left_out)
+        for prefix, module in self._modules:
+            for name, parameter in module._parameters.items():
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield prefix + name, parameter
 
     def _frozen(self, streamed):
-        for name, parameter in self._model.named_parameters():
-            if id(parameter) not in streamed:
-                yield name, parameter
+        return self._parameters_but(streamed)
 
-    def _constant(self, streamed):
-        for name, parameter in self._frozen(streamed):
-            if not _matches(name, self._keep + self._rebuilt):
-                yield name, parameter
+    def _all(self, streamed):
+        yield from self._persistent_buffers()
+        yield from self._frozen(streamed)
 
-    def _unchanged(self, name, parameter):
-        where = (parameter._version, local(parameter).data_ptr())
-        last, digest = self._seen.get(name, (None, None))
-        if last == where:
-            return digest
-        now = fingerprint(parameter)
-        if digest is not None and now != digest:
-            raise RuntimeError(
-                f"the frozen parameter {name} changed between two steps, and the optimizer's state "
-                f"does not hold it: {_WAYS.format(name=name)}"
-            )
-        self._seen[name] = (where, now)
-        return now
+
+def _unchanged(name, parameter, seen):
+    """When and as what the parameter was seen: now, or still as `seen`."""
+    now = (parameter._version, local(parameter).data_ptr())
+    if seen is not None and seen[0] == now:
+        return seen
+    digest = fingerprint(parameter)
+    if seen is not None and seen[1] != digest:
+        raise RuntimeError(
+            f"the frozen parameter {name} changed between two steps, and the optimizer's state does "
+            f"not hold it: {_WAYS.format(name=name)}"
+        )
+    return now, digest
 
 
 def _patterns(patterns):

@@ -24,7 +24,8 @@ absl::Status CheckSegments(const ChunkWork& work) {
   }
   for (int s = 0; s < kSegmentCount; ++s) {
     const bool reads = s == kMain || !work.moments_zero;
-    if (work.out.data[s] == nullptr || (reads && work.in.data[s] == nullptr)) {
+    const bool writes = !OnlyReads(work.op);
+    if ((writes && work.out.data[s] == nullptr) || (reads && work.in.data[s] == nullptr)) {
       return absl::InvalidArgumentError(absl::StrCat("chunk without memory of segment ", s));
     }
   }
@@ -39,7 +40,8 @@ absl::Status CheckRun(const ChunkWork& work, const Run& run, uint64_t previous_e
       run.count > work.elements - run.first) {
     return refuse("out of order or outside of its chunk");
   }
-  if (!run.participates || run.count == 0) {
+  const bool by_buffers = work.op == ChunkOp::kRead || work.op == ChunkOp::kWrite;
+  if (!run.participates || run.count == 0 || by_buffers) {
     return absl::OkStatus();
   }
   if (run.parameter == nullptr) {
@@ -104,7 +106,7 @@ class Piece {
   }
 
   void CopyAlong(uint64_t from, uint64_t to) const {
-    if (from >= to || work_.op == ChunkOp::kMaterialize) {
+    if (from >= to || OnlyReads(work_.op)) {
       return;
     }
     for (int segment = 0; segment < kSegmentCount; ++segment) {
@@ -125,14 +127,67 @@ class Piece {
         Adam(run, from, to);
         return;
       case ChunkOp::kRefresh:
-        WidenKernel(set_, run.parameter_type)(Parameter(run, from), Out(kMain, from), to - from);
+        Refresh(run, from, to);
         CopySegment(kExpAvg, from, to);
         CopySegment(kExpAvgSq, from, to);
         return;
       case ChunkOp::kMaterialize:
-        NarrowKernel(set_, run.parameter_type)(In(kMain, from), Parameter(run, from), to - from);
+        Convert(kMain, run.parameter_type)(In(kMain, from), Parameter(run, from), to - from);
+        return;
+      case ChunkOp::kRead:
+        for (int segment = 0; segment < kSegmentCount; ++segment) {
+          Read(segment, run, from, to);
+        }
+        return;
+      case ChunkOp::kWrite:
+        for (int segment = 0; segment < kSegmentCount; ++segment) {
+          Write(segment, run, from, to);
+        }
         return;
     }
+  }
+
+  ConvertKernel Convert(int segment, DataType to) const {
+    return FindConvertKernel(set_, work_.segment_types[segment], to);
+  }
+
+  void Refresh(const RunType& run, uint64_t from, uint64_t to) const {
+    if (work_.mains_fresh) {
+      FindConvertKernel(set_, run.parameter_type, DataType::kFloat32)(Parameter(run, from),
+                                                                      Out(kMain, from), to - from);
+    } else {
+      FindRefreshKernel(set_, run.parameter_type)(Parameter(run, from), In(kMain, from),
+                                                  Out(kMain, from), to - from);
+    }
+  }
+
+  void Read(int segment, const RunType& run, uint64_t from, uint64_t to) const {
+    std::byte* buffer = Buffer(segment, run, from);
+    if (buffer == nullptr) {
+      return;
+    }
+    if (segment != kMain && work_.moments_zero) {
+      std::memset(buffer, 0, (to - from) * SizeBytes(run.buffer_types[segment]));
+    } else {
+      Convert(segment, run.buffer_types[segment])(In(segment, from), buffer, to - from);
+    }
+  }
+
+  void Write(int segment, const RunType& run, uint64_t from, uint64_t to) const {
+    const std::byte* buffer = Buffer(segment, run, from);
+    if (buffer == nullptr) {
+      CopySegment(segment, from, to);
+    } else {
+      FindConvertKernel(set_, run.buffer_types[segment], work_.segment_types[segment])(
+          buffer, Out(segment, from), to - from);
+    }
+  }
+
+  static std::byte* Buffer(int segment, const RunType& run, uint64_t element) {
+    auto* buffer = static_cast<std::byte*>(run.buffers[segment]);
+    return buffer == nullptr
+               ? nullptr
+               : buffer + (element - run.first) * SizeBytes(run.buffer_types[segment]);
   }
 
   static std::byte* Parameter(const RunType& run, uint64_t element) {

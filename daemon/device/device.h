@@ -31,13 +31,21 @@ struct Run {
   void* parameter = nullptr;
   DataType gradient_type = DataType::kFloat32;
   DataType parameter_type = DataType::kFloat32;
+  // kRead and kWrite: the trainer's memory of each segment, likewise; null: it is left alone.
+  void* buffers[kSegmentCount] = {};
+  DataType buffer_types[kSegmentCount] = {};
 };
 
 enum class ChunkOp : uint8_t {
   kAdam,         // state in -> state out, parameters written
   kRefresh,      // parameters -> mains of participating runs; moments copied along
   kMaterialize,  // mains -> parameters; nothing out
+  kRead,         // segments -> buffers of participating runs; nothing out
+  kWrite,        // buffers -> segments of participating runs; segments without one copied along
 };
+
+// The operation leaves the state as it is.
+constexpr bool OnlyReads(ChunkOp op) { return op == ChunkOp::kMaterialize || op == ChunkOp::kRead; }
 
 // One chunk's work. The caller owns it and all it points to until `done` ran.
 struct ChunkWork {
@@ -49,6 +57,9 @@ struct ChunkWork {
   ChunkView out;  // may be `in` (in place)
   // exp_avg and exp_avg_sq of `in` count as zero and are not read.
   bool moments_zero = false;
+  // The mains of `in` are nothing: kRefresh takes every one from its parameter. Otherwise one whose
+  // cast has the parameter's bits stays.
+  bool mains_fresh = false;
   std::span<const Run> runs;
   std::span<const Hyperparameters> hyperparameters;
 

@@ -27,18 +27,25 @@ constexpr void FillExpAvgSqTypes(AdamKernel (&rows)[2][3][3]) {
   FillGradientTypes<Family, ExpAvg, DataType::kBFloat16>(rows[1]);
 }
 
+template <typename Family, DataType From>
+constexpr void FillDestinationTypes(ConvertKernel (&row)[3]) {
+  row[0] = &Family::template Convert<From, DataType::kFloat32>;
+  row[1] = &Family::template Convert<From, DataType::kBFloat16>;
+  row[2] = &Family::template Convert<From, DataType::kFloat16>;
+}
+
 template <typename Family>
 constexpr KernelTable MakeKernelTable() {
   KernelTable table;
   FillExpAvgSqTypes<Family, DataType::kFloat32>(table.adam[0]);
   FillExpAvgSqTypes<Family, DataType::kBFloat16>(table.adam[1]);
   FillExpAvgSqTypes<Family, DataType::kFloat16>(table.adam[2]);
-  table.widen[0] = &Family::template Convert<DataType::kFloat32, DataType::kFloat32>;
-  table.widen[1] = &Family::template Convert<DataType::kBFloat16, DataType::kFloat32>;
-  table.widen[2] = &Family::template Convert<DataType::kFloat16, DataType::kFloat32>;
-  table.narrow[0] = &Family::template Convert<DataType::kFloat32, DataType::kFloat32>;
-  table.narrow[1] = &Family::template Convert<DataType::kFloat32, DataType::kBFloat16>;
-  table.narrow[2] = &Family::template Convert<DataType::kFloat32, DataType::kFloat16>;
+  FillDestinationTypes<Family, DataType::kFloat32>(table.convert[0]);
+  FillDestinationTypes<Family, DataType::kBFloat16>(table.convert[1]);
+  FillDestinationTypes<Family, DataType::kFloat16>(table.convert[2]);
+  table.refresh[0] = &Family::template Refresh<DataType::kFloat32>;
+  table.refresh[1] = &Family::template Refresh<DataType::kBFloat16>;
+  table.refresh[2] = &Family::template Refresh<DataType::kFloat16>;
   return table;
 }
 

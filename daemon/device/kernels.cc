@@ -89,12 +89,12 @@ AdamKernel FindAdamKernel(InstructionSet set, const AdamTypes& types) {
                            [Index(types.parameter)];
 }
 
-ConvertKernel WidenKernel(InstructionSet set, DataType from) {
-  return TableOf(set)->widen[Index(from)];
+ConvertKernel FindConvertKernel(InstructionSet set, DataType from, DataType to) {
+  return TableOf(set)->convert[Index(from)][Index(to)];
 }
 
-ConvertKernel NarrowKernel(InstructionSet set, DataType to) {
-  return TableOf(set)->narrow[Index(to)];
+RefreshKernel FindRefreshKernel(InstructionSet set, DataType parameter) {
+  return TableOf(set)->refresh[Index(parameter)];
 }
 
 }  // namespace moment::device

@@ -39,18 +39,23 @@ struct AdamArrays {
 };
 
 using AdamKernel = void (*)(const AdamConstants& constants, const AdamArrays& arrays);
+// Widens exactly and narrows to nearest even, by way of fp32; equal types are copied bit for bit.
 using ConvertKernel = void (*)(const void* from, void* to, uint64_t count);
+// Parameters -> mains (fp32), but a main whose cast has the parameter's bits stays: it is what the
+// parameter was rounded from.
+using RefreshKernel = void (*)(const void* parameter, const void* main_in, void* main_out,
+                               uint64_t count);
 
 struct KernelTable {
   AdamKernel adam[3][2][3][3] = {};  // by exp_avg, exp_avg_sq, gradient, parameter
-  ConvertKernel widen[3] = {};       // to fp32
-  ConvertKernel narrow[3] = {};      // from fp32
+  ConvertKernel convert[3][3] = {};  // by source, destination
+  RefreshKernel refresh[3] = {};     // by parameter
 };
 
 // `set` must be available; null where there is no kernel (exp_avg_sq as fp16).
 AdamKernel FindAdamKernel(InstructionSet set, const AdamTypes& types);
-ConvertKernel WidenKernel(InstructionSet set, DataType from);
-ConvertKernel NarrowKernel(InstructionSet set, DataType to);
+ConvertKernel FindConvertKernel(InstructionSet set, DataType from, DataType to);
+RefreshKernel FindRefreshKernel(InstructionSet set, DataType parameter);
 
 // Of the files that implement them; null where the build has no such code.
 const KernelTable* ScalarKernels();

@@ -97,15 +97,30 @@ struct Avx2 {
   }
 
   template <DataType Type>
+  static __m128i Narrow(Float value) {
+    if constexpr (Type == DataType::kBFloat16) {
+      return NarrowBFloat16(value);
+    } else {
+      return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+  }
+
+  template <DataType Type>
   static void Store(Float value, void* base, uint64_t index) {
     if constexpr (Type == DataType::kFloat32) {
       _mm256_storeu_ps(static_cast<float*>(base) + index, value);
-    } else if constexpr (Type == DataType::kBFloat16) {
-      _mm_storeu_si128(HalfWords(base, index), NarrowBFloat16(value));
     } else {
-      _mm_storeu_si128(HalfWords(base, index),
-                       _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      _mm_storeu_si128(HalfWords(base, index), Narrow<Type>(value));
     }
+  }
+
+  // Parameters of 16 bits, widened; but a main whose cast has the parameter's bits stays.
+  template <DataType Type>
+  static Float Refreshed(Float main, const void* parameter, uint64_t index) {
+    const __m128i words = _mm_loadu_si128(HalfWords(parameter, index));
+    const __m128i same = _mm_cmpeq_epi16(Narrow<Type>(main), words);
+    const Float mask = _mm256_castsi256_ps(_mm256_cvtepi16_epi32(same));
+    return _mm256_blendv_ps(Load<Type>(parameter, index), main, mask);
   }
 };
 

@@ -77,15 +77,29 @@ struct Avx512 {
   }
 
   template <DataType Type>
+  static __m256i Narrow(Float value) {
+    if constexpr (Type == DataType::kBFloat16) {
+      return NarrowBFloat16(value);
+    } else {
+      return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+  }
+
+  template <DataType Type>
   static void Store(Float value, void* base, uint64_t index) {
     if constexpr (Type == DataType::kFloat32) {
       _mm512_storeu_ps(static_cast<float*>(base) + index, value);
-    } else if constexpr (Type == DataType::kBFloat16) {
-      _mm256_storeu_si256(HalfWords(base, index), NarrowBFloat16(value));
     } else {
-      _mm256_storeu_si256(HalfWords(base, index),
-                          _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      _mm256_storeu_si256(HalfWords(base, index), Narrow<Type>(value));
     }
+  }
+
+  // Parameters of 16 bits, widened; but a main whose cast has the parameter's bits stays.
+  template <DataType Type>
+  static Float Refreshed(Float main, const void* parameter, uint64_t index) {
+    const __m256i words = _mm256_loadu_si256(HalfWords(parameter, index));
+    const __mmask16 same = _mm256_cmpeq_epi16_mask(Narrow<Type>(main), words);
+    return _mm512_mask_mov_ps(Load<Type>(parameter, index), same, main);
   }
 };
 

@@ -64,8 +64,27 @@ struct Scalar {
 
   template <DataType From, DataType To>
   static void Convert(const void* from, void* to, uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      Store<To>(Load<From>(from, i), to, i);
+    if constexpr (From == To) {
+      std::memmove(to, from, count * SizeBytes(To));
+    } else {
+      for (uint64_t i = 0; i < count; ++i) {
+        Store<To>(Load<From>(from, i), to, i);
+      }
+    }
+  }
+
+  template <DataType Parameter>
+  static void Refresh(const void* parameter, const void* main_in, void* main_out, uint64_t count) {
+    if constexpr (Parameter == DataType::kFloat32) {
+      std::memmove(main_out, parameter, count * SizeBytes(Parameter));
+    } else {
+      for (uint64_t i = 0; i < count; ++i) {
+        const auto main = LoadBits<float>(main_in, i);
+        const auto bits = LoadBits<uint16_t>(parameter, i);
+        const uint16_t cast =
+            Parameter == DataType::kBFloat16 ? NarrowBFloat16(main) : NarrowFloat16(main);
+        StoreBits(cast == bits ? main : Load<Parameter>(parameter, i), main_out, i);
+      }
     }
   }
 };

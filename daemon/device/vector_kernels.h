@@ -141,15 +141,45 @@ struct VectorKernels {
 
   template <DataType From, DataType To>
   static void Convert(const void* from, void* to, uint64_t count) {
-    uint64_t i = 0;
-    for (; i + kWidth <= count; i += kWidth) {
-      Vector::template Store<To>(Vector::template Load<From>(from, i), to, i);
+    if constexpr (From == To) {
+      std::memmove(to, from, count * Bytes(To));
+    } else {
+      uint64_t i = 0;
+      for (; i + kWidth <= count; i += kWidth) {
+        Vector::template Store<To>(Vector::template Load<From>(from, i), to, i);
+      }
+      if (i < count) {
+        const Padded in(from, i, count - i, From);
+        Padded out;
+        Vector::template Store<To>(Vector::template Load<From>(in.bytes, 0), out.bytes, 0);
+        out.CopyTo(to, i, count - i, To);
+      }
     }
-    if (i < count) {
-      const Padded in(from, i, count - i, From);
-      Padded out;
-      Vector::template Store<To>(Vector::template Load<From>(in.bytes, 0), out.bytes, 0);
-      out.CopyTo(to, i, count - i, To);
+  }
+
+  template <DataType Parameter>
+  static inline void RefreshBlock(const void* parameter, const void* main_in, void* main_out,
+                                  uint64_t i) {
+    const Float main = Vector::template Load<DataType::kFloat32>(main_in, i);
+    Vector::template Store<DataType::kFloat32>(
+        Vector::template Refreshed<Parameter>(main, parameter, i), main_out, i);
+  }
+
+  template <DataType Parameter>
+  static void Refresh(const void* parameter, const void* main_in, void* main_out, uint64_t count) {
+    if constexpr (Parameter == DataType::kFloat32) {
+      std::memmove(main_out, parameter, count * Bytes(Parameter));
+    } else {
+      uint64_t i = 0;
+      for (; i + kWidth <= count; i += kWidth) {
+        RefreshBlock<Parameter>(parameter, main_in, main_out, i);
+      }
+      if (i < count) {
+        const Padded tail(parameter, i, count - i, Parameter);
+        Padded main(main_in, i, count - i, DataType::kFloat32);
+        RefreshBlock<Parameter>(tail.bytes, main.bytes, main.bytes, 0);
+        main.CopyTo(main_out, i, count - i, DataType::kFloat32);
+      }
     }
   }
 };

@@ -177,6 +177,7 @@ void Lanes::Compute(Lane& lane) {
   work.profile = part.pass->profile;
   work.elements = part.part->count;
   work.moments_zero = part.moments_zero;
+  work.mains_fresh = part.fresh;
   work.runs = lane.runs;
   work.hyperparameters = part.pass->hyperparameters;
   for (int s = 0; s < kSegmentCount; ++s) {

@@ -47,6 +47,7 @@ class Lanes {
     Frame* in = nullptr;
     Frame* out = nullptr;  // may be `in`; ignored by kMaterialize
     bool moments_zero = false;
+    bool fresh = false;  // `in` holds nothing of the state
   };
 
   Lanes(const ChunkPlan& plan, device::Device& device, EventLoop& loop, Listener& listener);

@@ -196,6 +196,7 @@ bool StepRunner::HandOut(uint32_t chunk) {
     work.out = slot.base;
   }
   work.moments_zero = slot.next != nullptr ? slot.next->moments_zero : slot.base->moments_zero;
+  work.fresh = pass_->IsFresh(parts_.plan->chunks()[chunk]);
   for (; next_part_ < parts.size() && parts_.lanes->HasFree(); ++next_part_) {
     work.part = &parts[next_part_];
     parts_.lanes->Start(work);

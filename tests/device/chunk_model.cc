@@ -67,6 +67,9 @@ Run RandomRun(std::mt19937_64& random, uint64_t first, uint64_t count, uint32_t 
   run.participates = random() % 4 != 0;
   run.gradient_type = kTypes[random() % 3];
   run.parameter_type = kTypes[random() % 3];
+  for (DataType& type : run.buffer_types) {
+    type = kTypes[random() % 3];
+  }
   return run;
 }
 
@@ -89,6 +92,7 @@ ChunkShape RandomShape(std::mt19937_64& random, uint64_t elements, uint64_t larg
     }
     shape.runs.push_back(
         RandomRun(random, position, count, static_cast<uint32_t>(shape.runs.size())));
+    shape.asks_for.push_back({random() % 3 != 0, random() % 3 != 0, random() % 3 != 0});
     position += count;
   }
   return shape;
@@ -102,6 +106,15 @@ ChunkBytes RandomBytes(std::mt19937_64& random, const ChunkShape& shape) {
   for (const Run& run : shape.runs) {
     bytes.gradients.push_back(RandomValues(random, run.gradient_type, run.count, false));
     bytes.parameters.push_back(RandomValues(random, run.parameter_type, run.count, false));
+    auto& buffers = bytes.buffers.emplace_back();
+    for (int s = 0; s < kSegmentCount; ++s) {
+      buffers[s] = RandomValues(random, run.buffer_types[s], run.count, s == kExpAvgSq);
+    }
+    // About half of the parameters are what their mains round to.
+    for (uint64_t i = 0; i < run.count; i += 1 + random() % 3) {
+      Store(Load(bytes.segments[kMain], DataType::kFloat32, run.first + i), bytes.parameters.back(),
+            run.parameter_type, i);
+    }
   }
   return bytes;
 }
@@ -126,13 +139,24 @@ void ExpectAdam(const DeviceUnderTest& device, const ChunkShape& shape, size_t i
   }
 }
 
-void ExpectConversion(const ChunkShape& shape, size_t index, ChunkOp op, ChunkBytes& bytes) {
+// Whether `value` rounds to element `index` of `bytes`, bit for bit.
+bool RoundsTo(float value, const std::vector<std::byte>& bytes, DataType type, uint64_t index) {
+  std::vector<std::byte> rounded(SizeBytes(type));
+  Store(value, rounded, type, 0);
+  return std::memcmp(rounded.data(), bytes.data() + index * rounded.size(), rounded.size()) == 0;
+}
+
+void ExpectConversion(const ChunkShape& shape, size_t index, ChunkOp op, bool mains_fresh,
+                      ChunkBytes& bytes) {
   const Run& run = shape.runs[index];
   for (uint64_t i = 0; i < run.count; ++i) {
     const uint64_t at = run.first + i;
     if (op == ChunkOp::kRefresh) {
-      Store(Load(bytes.parameters[index], run.parameter_type, i), bytes.segments[kMain],
-            DataType::kFloat32, at);
+      const float main = Load(bytes.segments[kMain], DataType::kFloat32, at);
+      if (mains_fresh || !RoundsTo(main, bytes.parameters[index], run.parameter_type, i)) {
+        Store(Load(bytes.parameters[index], run.parameter_type, i), bytes.segments[kMain],
+              DataType::kFloat32, at);
+      }
     } else {
       Store(Load(bytes.segments[kMain], DataType::kFloat32, at), bytes.parameters[index],
             run.parameter_type, i);
@@ -140,12 +164,30 @@ void ExpectConversion(const ChunkShape& shape, size_t index, ChunkOp op, ChunkBy
   }
 }
 
+void ExpectTransfer(const ChunkShape& shape, size_t index, ChunkOp op, bool moments_zero,
+                    ChunkBytes& bytes) {
+  const Run& run = shape.runs[index];
+  for (int s = 0; s < kSegmentCount; ++s) {
+    for (uint64_t i = 0; shape.asks_for[index][s] && i < run.count; ++i) {
+      const uint64_t at = run.first + i;
+      if (op == ChunkOp::kWrite) {
+        Store(Load(bytes.buffers[index][s], run.buffer_types[s], i), bytes.segments[s],
+              shape.types[s], at);
+      } else {
+        const bool zero = s != kMain && moments_zero;
+        Store(zero ? 0.0f : Load(bytes.segments[s], shape.types[s], at), bytes.buffers[index][s],
+              run.buffer_types[s], i);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 ChunkBytes Expected(const DeviceUnderTest& device, const ChunkShape& shape, ChunkOp op,
-                    bool moments_zero, const ChunkBytes& before) {
+                    bool moments_zero, const ChunkBytes& before, bool mains_fresh) {
   ChunkBytes bytes = before;
-  if (moments_zero && op != ChunkOp::kMaterialize) {
+  if (moments_zero && !OnlyReads(op)) {
     for (int s : {kExpAvg, kExpAvgSq}) {
       std::fill(bytes.segments[s].begin(), bytes.segments[s].end(), std::byte{0});
     }
@@ -156,8 +198,10 @@ ChunkBytes Expected(const DeviceUnderTest& device, const ChunkShape& shape, Chun
     }
     if (op == ChunkOp::kAdam) {
       ExpectAdam(device, shape, i, bytes);
+    } else if (op == ChunkOp::kRead || op == ChunkOp::kWrite) {
+      ExpectTransfer(shape, i, op, moments_zero, bytes);
     } else {
-      ExpectConversion(shape, i, op, bytes);
+      ExpectConversion(shape, i, op, mains_fresh, bytes);
     }
   }
   return bytes;
@@ -169,6 +213,9 @@ ChunkCall::ChunkCall(const ChunkShape& shape, Profile profile, ChunkOp op, Chunk
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].gradient = bytes.gradients[i].data();
     runs[i].parameter = bytes.parameters[i].data();
+    for (int s = 0; i < shape.asks_for.size() && s < kSegmentCount; ++s) {
+      runs[i].buffers[s] = shape.asks_for[i][s] ? bytes.buffers[i][s].data() : nullptr;
+    }
   }
   work.op = op;
   work.profile = profile;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -17,6 +18,8 @@ struct ChunkBytes {
   std::vector<std::byte> segments[kSegmentCount];
   std::vector<std::vector<std::byte>> gradients;   // by run
   std::vector<std::vector<std::byte>> parameters;  // by run
+  // By run, of kRead and kWrite; those that the shape does not ask for are left alone.
+  std::vector<std::array<std::vector<std::byte>, kSegmentCount>> buffers;
 
   friend bool operator==(const ChunkBytes&, const ChunkBytes&) = default;
 };
@@ -25,6 +28,7 @@ struct ChunkShape {
   uint64_t elements = 0;
   DataType types[kSegmentCount] = {};
   std::vector<Run> runs;
+  std::vector<std::array<bool, kSegmentCount>> asks_for;  // by run: has a buffer of the segment
   std::vector<Hyperparameters> hyperparameters;
 };
 
@@ -33,9 +37,10 @@ struct ChunkShape {
 ChunkShape RandomShape(std::mt19937_64& random, uint64_t elements, uint64_t largest_run);
 ChunkBytes RandomBytes(std::mt19937_64& random, const ChunkShape& shape);
 
-// Computes `op` element by element by the device's plain definition.
+// Computes `op` element by element by the device's plain definition. A kRefresh keeps mains that
+// round to their parameter unless `mains_fresh`.
 ChunkBytes Expected(const DeviceUnderTest& device, const ChunkShape& shape, ChunkOp op,
-                    bool moments_zero, const ChunkBytes& before);
+                    bool moments_zero, const ChunkBytes& before, bool mains_fresh = false);
 
 // One chunk on its way through a device.
 class ChunkCall {

@@ -19,18 +19,23 @@ uint64_t Seed() {
 
 // Runs `op` on the device, in place or not, and compares with the plain definition.
 bool AsExpected(const DeviceUnderTest& under_test, Device& device, const ChunkShape& shape,
-                ChunkOp op, std::mt19937_64& random, bool in_place, bool moments_zero) {
+                ChunkOp op, std::mt19937_64& random, bool in_place, bool moments_zero,
+                bool mains_fresh = false) {
   ChunkBytes bytes = RandomBytes(random, shape);
-  const ChunkBytes expected = Expected(under_test, shape, op, moments_zero, bytes);
+  ChunkBytes expected = Expected(under_test, shape, op, moments_zero, bytes, mains_fresh);
   ChunkBytes in = bytes;
   const ChunkBytes in_before = in;
-  if (!in_place && op != ChunkOp::kMaterialize) {
-    for (auto& segment : bytes.segments) {
-      std::fill(segment.begin(), segment.end(), std::byte{0xee});
+  if (!in_place) {
+    for (int s = 0; s < kSegmentCount; ++s) {
+      std::fill(bytes.segments[s].begin(), bytes.segments[s].end(), std::byte{0xee});
+      if (OnlyReads(op)) {
+        expected.segments[s] = bytes.segments[s];
+      }
     }
   }
   ChunkCall call(shape, under_test.profile, op, bytes, in_place ? nullptr : &in);
   call.work.moments_zero = moments_zero;
+  call.work.mains_fresh = mains_fresh;
   device.Submit(&call.work);
   return call.Wait().ok() && bytes == expected && in == in_before && call.work.seconds >= 0;
 }
@@ -45,7 +50,8 @@ TEST_CASE("Device: every operation gives the plain definition's bits", "[device]
   std::mt19937_64 random(seed);
   FOR_EACH_DEVICE(under_test, device) {
     INFO(under_test.name);
-    for (ChunkOp op : {ChunkOp::kAdam, ChunkOp::kRefresh, ChunkOp::kMaterialize}) {
+    for (ChunkOp op : {ChunkOp::kAdam, ChunkOp::kRefresh, ChunkOp::kMaterialize, ChunkOp::kRead,
+                       ChunkOp::kWrite}) {
       for (uint64_t largest_run : {3u, 40u, 500u}) {
         for (int variant = 0; variant < 4; ++variant) {
           const ChunkShape shape = RandomShape(random, 3000, largest_run);
@@ -55,6 +61,22 @@ TEST_CASE("Device: every operation gives the plain definition's bits", "[device]
                              variant / 2 == 0));
         }
       }
+    }
+  }
+}
+
+TEST_CASE(
+    "Device: a refresh of fresh mains takes every parameter, any other keeps what rounds to it",
+    "[device]") {
+  const uint64_t seed = Seed() + 7;
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  FOR_EACH_DEVICE(under_test, device) {
+    INFO(under_test.name);
+    const ChunkShape shape = RandomShape(random, 3000, 500);
+    for (const bool fresh : {false, true}) {
+      REQUIRE(
+          AsExpected(under_test, *device, shape, ChunkOp::kRefresh, random, true, false, fresh));
     }
   }
 }

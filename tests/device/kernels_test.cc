@@ -251,9 +251,10 @@ TEST_CASE("Kernels: conversions have the plain definition's bits", "[device]") {
         narrow.data()[i] = static_cast<unsigned char>(i % 2 == 0 ? i / 2 : i / 2 >> 8);
       }
       Array wide(DataType::kFloat32, kCount, 1);
-      WidenKernel(set, type)(narrow.data(), wide.data(), kCount);
+      FindConvertKernel(set, type, DataType::kFloat32)(narrow.data(), wide.data(), kCount);
       Array expected(DataType::kFloat32, kCount, 1);
-      WidenKernel(InstructionSet::kScalar, type)(narrow.data(), expected.data(), kCount);
+      FindConvertKernel(InstructionSet::kScalar, type, DataType::kFloat32)(narrow.data(),
+                                                                           expected.data(), kCount);
       REQUIRE(wide.Matches(expected));
       for (uint32_t nudge : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u}) {
         for (uint64_t i = 0; i < kCount; ++i) {
@@ -261,12 +262,107 @@ TEST_CASE("Kernels: conversions have the plain definition's bits", "[device]") {
         }
         Array rounded(type, kCount, 2);
         Array plain(type, kCount, 2);
-        NarrowKernel(set, type)(wide.data(), rounded.data(), kCount);
-        NarrowKernel(InstructionSet::kScalar, type)(wide.data(), plain.data(), kCount);
+        FindConvertKernel(set, DataType::kFloat32, type)(wide.data(), rounded.data(), kCount);
+        FindConvertKernel(InstructionSet::kScalar, DataType::kFloat32, type)(wide.data(),
+                                                                             plain.data(), kCount);
         INFO(Name(set).data() << " type " << static_cast<int>(type) << " nudge " << nudge);
         REQUIRE(rounded.Matches(plain));
       }
     }
+  }
+}
+
+// All instruction sets of this machine, the plain one included.
+std::vector<InstructionSet> AllSets() {
+  std::vector<InstructionSet> sets = VectorSets();
+  sets.push_back(InstructionSet::kScalar);
+  return sets;
+}
+
+TEST_CASE("Kernels: equal types are copied bit for bit, NaNs too", "[device]") {
+  constexpr uint64_t kCount = 0x10000 + 5;
+  for (InstructionSet set : AllSets()) {
+    for (DataType type : kTypes) {
+      Array from(type, kCount, 2);
+      for (uint64_t i = 0; i < kCount * SizeBytes(type); ++i) {
+        from.data()[i] = static_cast<unsigned char>(i % 2 == 0 ? i / 2 : i / 2 >> 8);
+      }
+      Array to(type, kCount, 3);
+      FindConvertKernel(set, type, type)(from.data(), to.data(), kCount);
+      INFO(Name(set).data() << " type " << static_cast<int>(type));
+      CHECK(std::memcmp(from.data(), to.data(), kCount * SizeBytes(type)) == 0);
+    }
+  }
+}
+
+TEST_CASE("Kernels: one 16-bit type becomes the other by way of fp32", "[device]") {
+  constexpr uint64_t kCount = 0x10000 + 5;
+  for (InstructionSet set : AllSets()) {
+    for (DataType type : {DataType::kBFloat16, DataType::kFloat16}) {
+      const DataType other = type == DataType::kBFloat16 ? DataType::kFloat16 : DataType::kBFloat16;
+      Array from(type, kCount, 2);
+      for (uint64_t i = 0; i < kCount; ++i) {
+        const auto bits = static_cast<uint16_t>(i);
+        std::memcpy(from.data() + i * 2, &bits, 2);
+      }
+      Array to(other, kCount, 2);
+      FindConvertKernel(set, type, other)(from.data(), to.data(), kCount);
+      Array expected(other, kCount, 2);
+      for (uint64_t i = 0; i < kCount; ++i) {
+        expected.Set(i, from.Get(i));
+      }
+      INFO(Name(set).data() << " from " << static_cast<int>(type));
+      CHECK(to.Matches(expected));
+    }
+  }
+}
+
+// Mains that a refresh leaves: `expected` by the definition, in bits.
+TEST_CASE("Kernels: a refresh keeps the mains that round to their parameter, bit for bit",
+          "[device]") {
+  const uint64_t seed = Seed() + 9;
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  for (InstructionSet set : AllSets()) {
+    for (DataType type : {DataType::kBFloat16, DataType::kFloat16}) {
+      for (uint64_t count : {0u, 1u, 5u, 15u, 16u, 33u, 70001u}) {
+        std::vector<uint32_t> mains(count);
+        std::vector<uint16_t> parameters(count);
+        std::vector<uint32_t> expected(count);
+        uint64_t kept = 0;
+        for (uint64_t i = 0; i < count; ++i) {
+          mains[i] = std::bit_cast<uint32_t>(RandomFloat(random));
+          const float main = std::bit_cast<float>(mains[i]);
+          const uint16_t cast =
+              type == DataType::kBFloat16 ? NarrowBFloat16(main) : NarrowFloat16(main);
+          // The cast itself, its neighbour in bits, or anything (NaNs with payloads among it).
+          const uint64_t draw = random() % 4;
+          parameters[i] = draw < 2    ? cast
+                          : draw == 2 ? static_cast<uint16_t>(cast ^ 1u)
+                                      : static_cast<uint16_t>(random());
+          const float wide = type == DataType::kBFloat16 ? WidenBFloat16(parameters[i])
+                                                         : WidenFloat16(parameters[i]);
+          expected[i] = parameters[i] == cast ? mains[i] : std::bit_cast<uint32_t>(wide);
+          kept += expected[i] == mains[i] ? 1 : 0;
+        }
+        std::vector<uint32_t> apart(count, 0xeeeeeeee);
+        FindRefreshKernel(set, type)(parameters.data(), mains.data(), apart.data(), count);
+        INFO(Name(set).data() << " type " << static_cast<int>(type) << " count " << count);
+        REQUIRE(apart == expected);
+        FindRefreshKernel(set, type)(parameters.data(), mains.data(), mains.data(), count);
+        REQUIRE(mains == expected);
+        REQUIRE((count < 70001 || (kept > count / 3 && kept < count * 4 / 5)));
+      }
+    }
+  }
+}
+
+TEST_CASE("Kernels: a refresh by fp32 parameters takes their bits", "[device]") {
+  const std::vector<uint32_t> parameters = {0x3f800000, 0x80000000, 0x7fc12345, 0xff800001};
+  for (InstructionSet set : AllSets()) {
+    std::vector<uint32_t> mains = {0x3f800000, 0x00000000, 0x7fc00000, 0xff800001};
+    FindRefreshKernel(set, DataType::kFloat32)(parameters.data(), mains.data(), mains.data(), 4);
+    CHECK(mains == parameters);
   }
 }
 

@@ -259,6 +259,39 @@ TEST_CASE("Refresh: listed tensors take new mains and keep moments and t", "[pip
   CheckFlushed(rig);
 }
 
+TEST_CASE("Refresh: listed tensors keep the low bits of mains that their parameters come from",
+          "[pipeline]") {
+  RigOptions options = Streaming();
+  options.types.parameter = GENERATE(device::DataType::kBFloat16, device::DataType::kFloat16);
+  options.types.gradient = options.types.parameter;
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
+  Bench bench(options);
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Fill().ok());
+  REQUIRE(rig.Step(1).ok());
+  const Reference stepped = rig.reference;
+  RefreshParameters refresh;
+  refresh.tensors = {true, true, true};
+  REQUIRE(rig.pipeline->Refresh(refresh).status() == absl::OkStatus());
+  CHECK(rig.FilesDiffer() == "");  // nothing was really changed: every main is what it was
+  // Now some elements are.
+  for (uint64_t i = 0; i < options.sizes[0]; i += 7) {
+    rig.trainer->parameters[0][2 * i + 1] ^= std::byte{0x80};
+  }
+  rig.reference.Refresh(0, rig.trainer->parameters[0], /*keep=*/true);
+  REQUIRE(rig.pipeline->Refresh(refresh).status() == absl::OkStatus());
+  CHECK(rig.FilesDiffer() == "");
+  CHECK(rig.reference.tensors()[0].segments[0] != stepped.tensors()[0].segments[0]);
+  // A refresh that starts over keeps nothing.
+  for (size_t i = 0; i < options.sizes.size(); ++i) {
+    rig.reference.Refresh(i, rig.trainer->parameters[i], /*keep=*/false);
+  }
+  RefreshParameters whole;
+  whole.discard = true;
+  REQUIRE(rig.pipeline->Refresh(whole).status() == absl::OkStatus());
+  CHECK(rig.FilesDiffer() == "");
+}
+
 TEST_CASE("Refresh: of the whole store starts over only with discard", "[pipeline]") {
   RigOptions options = Streaming();
   Bench bench(options);

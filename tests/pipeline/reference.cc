@@ -29,7 +29,8 @@ std::vector<std::byte> RandomValues(uint64_t seed, uint64_t count, device::DataT
                 : std::bit_cast<float>((bits & 0x80000000u) | exponent << 23 | (bits & 0x7fffffu));
   }
   std::vector<std::byte> bytes(count * SizeBytes(type));
-  device::NarrowKernel(device::BestInstructionSet(), type)(values.data(), bytes.data(), count);
+  device::FindConvertKernel(device::BestInstructionSet(), device::DataType::kFloat32, type)(
+      values.data(), bytes.data(), count);
   return bytes;
 }
 
@@ -47,14 +48,18 @@ Reference::Reference(const std::vector<uint64_t>& sizes, const ModelTypes& types
 void Reference::Refresh(size_t tensor, const std::vector<std::byte>& parameter, bool keep) {
   ReferenceTensor& of = tensors_[tensor];
   of.parameter = parameter;
-  device::WidenKernel(device::BestInstructionSet(), types_.parameter)(
-      parameter.data(), of.segments[device::kMain].data(), of.count);
-  if (!keep) {
-    for (const int segment : {device::kExpAvg, device::kExpAvgSq}) {
-      of.segments[segment].assign(of.segments[segment].size(), std::byte{0});
-    }
-    of.t = 0;
+  std::byte* main = of.segments[device::kMain].data();
+  if (keep) {
+    device::FindRefreshKernel(device::BestInstructionSet(), types_.parameter)(parameter.data(),
+                                                                              main, main, of.count);
+    return;
   }
+  device::FindConvertKernel(device::BestInstructionSet(), types_.parameter,
+                            device::DataType::kFloat32)(parameter.data(), main, of.count);
+  for (const int segment : {device::kExpAvg, device::kExpAvgSq}) {
+    of.segments[segment].assign(of.segments[segment].size(), std::byte{0});
+  }
+  of.t = 0;
 }
 
 void Reference::Step(const std::vector<std::vector<std::byte>>& gradients,

@@ -32,7 +32,8 @@ class Reference {
  public:
   Reference(const std::vector<uint64_t>& sizes, const ModelTypes& types);
 
-  // parameter bytes -> mains; moments and t zero (`keep`: as they are).
+  // parameter bytes -> mains; moments and t zero (`keep`: as they are, and so are mains that round
+  // to their parameter).
   void Refresh(size_t tensor, const std::vector<std::byte>& parameter, bool keep);
   // `gradients` by tensor; tensors whose group is UINT32_MAX sit out.
   void Step(const std::vector<std::vector<std::byte>>& gradients,

@@ -345,7 +345,8 @@ MOMENT_API moment_status moment_flush(moment_store* store, moment_commit* commit
 /* ---- changes between steps --------------------------------------------------------------------
  */
 
-/* Parameters -> mains of these tensors; moments and t are kept. */
+/* Parameters -> mains of these tensors; moments and t are kept. So is every main that rounds to its
+ * 16-bit parameter: what nobody changed keeps its low bits. */
 MOMENT_API moment_status moment_refresh(moment_store* store, const moment_run* runs,
                                         size_t run_count, moment_commit* commit);
 /* Parameters -> mains of the whole store, moments and t zero: the first filling, later only with

@@ -165,7 +165,7 @@ moment_info ToInfo(const StoreClient& client) {
   const v1::OpenResponse opened = client.opened();
   moment_info info = MOMENT_INFO_INIT;
   info.empty = standing.empty ? 1 : 0;
-  info.parameters_stale = standing.stale ? 1 : 0;
+  info.parameters_stale = standing.stale || standing.stale_tensors > 0 ? 1 : 0;
   info.step_in_flight = standing.in_flight.has_value() ? 1 : 0;
   info.rewound = standing.rewound ? 1 : 0;
   info.sequence = standing.answered.sequence;
@@ -181,6 +181,14 @@ moment_info ToInfo(const StoreClient& client) {
   CopyText(opened.io_engine(), info.io_engine);
   CopyText(client.transport(), info.transport);
   return info;
+}
+
+// NULL: all of them.
+absl::optional<absl::Span<const moment_run>> Runs(const moment_run* runs, size_t run_count) {
+  if (runs == nullptr) {
+    return absl::nullopt;
+  }
+  return absl::Span<const moment_run>(runs, run_count);
 }
 
 std::string Blob(const void* blob, size_t blob_bytes) {
@@ -338,6 +346,64 @@ moment_status moment_materialize(moment_store* store, const moment_run* runs, si
 moment_status moment_rollback(moment_store* store, uint64_t sequence, moment_commit* commit) {
   return WithStore(
       store, [&](StoreClient& client) { return DeliverCommit(client.Rollback(sequence), commit); });
+}
+
+moment_status moment_read_tensors(moment_store* store, const moment_buffer* buffers, size_t count,
+                                  uint64_t* t) {
+  return WithStore(store, [&](StoreClient& client) -> absl::Status {
+    if (buffers == nullptr && count > 0) {
+      return absl::InvalidArgumentError("a count without its array");
+    }
+    return client.ReadTensors({buffers, count}, t);
+  });
+}
+
+moment_status moment_write_tensors(moment_store* store, const moment_write_options* options,
+                                   moment_commit* commit) {
+  return WithStore(store, [&](StoreClient& client) -> absl::Status {
+    absl::StatusOr<moment_write_options> adopted =
+        Adopt(options, moment_write_options(MOMENT_WRITE_OPTIONS_INIT));
+    MOMENT_CLIENT_RETURN_IF_ERROR(adopted.status());
+    return DeliverCommit(client.WriteTensors(*adopted), commit);
+  });
+}
+
+moment_status moment_reset_moments(moment_store* store, const moment_run* runs, size_t run_count,
+                                   moment_commit* commit) {
+  return WithStore(store, [&](StoreClient& client) {
+    return DeliverCommit(client.ResetMoments(Runs(runs, run_count)), commit);
+  });
+}
+
+moment_status moment_digest(moment_store* store, const moment_run* runs, size_t run_count,
+                            moment_tensor_digest* digests, size_t capacity, size_t* count) {
+  return WithStore(store, [&](StoreClient& client) -> absl::Status {
+    if (count == nullptr) {
+      return absl::InvalidArgumentError("no room for the count");
+    }
+    const auto found = client.Digest(Runs(runs, run_count));
+    MOMENT_CLIENT_RETURN_IF_ERROR(found.status());
+    *count = found->size();
+    for (size_t i = 0; digests != nullptr && i < std::min(capacity, *count); ++i) {
+      digests[i] = (*found)[i];
+    }
+    return absl::OkStatus();
+  });
+}
+
+moment_status moment_steps(moment_store* store, uint64_t* t, size_t capacity, size_t* count) {
+  return WithStore(store, [&](StoreClient& client) -> absl::Status {
+    if (count == nullptr) {
+      return absl::InvalidArgumentError("no room for the count");
+    }
+    const absl::StatusOr<std::vector<uint64_t>> steps = client.Steps();
+    MOMENT_CLIENT_RETURN_IF_ERROR(steps.status());
+    *count = steps->size();
+    for (size_t i = 0; t != nullptr && i < std::min(capacity, *count); ++i) {
+      t[i] = (*steps)[i];
+    }
+    return absl::OkStatus();
+  });
 }
 
 moment_status moment_get_operation(moment_store* store, const char* id,

@@ -48,6 +48,12 @@ absl::Status FromErrno(int error, absl::string_view what, absl::string_view obje
       CodeOf(error), absl::StrCat(what, " ", object, ": ", std::generic_category().message(error)));
 }
 
+bool OutcomeKnown(const absl::Status& status) {
+  return status.code() != absl::StatusCode::kUnavailable &&
+         status.code() != absl::StatusCode::kCancelled &&
+         status.code() != absl::StatusCode::kDeadlineExceeded;
+}
+
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   if (status.ok()) {
     return status;

@@ -13,6 +13,9 @@ absl::Status FromGrpc(const grpc::Status& status);
 // "what object: system text", coded by the kind of error.
 absl::Status FromErrno(int error, absl::string_view what, absl::string_view object);
 
+// The daemon answered: what the call asked for happened, or did not. Otherwise nobody knows.
+bool OutcomeKnown(const absl::Status& status);
+
 absl::Status WithContext(const absl::Status& status, absl::string_view context);
 
 // The store stands behind the last answered step; carried as a payload of a FAILED_PRECONDITION.

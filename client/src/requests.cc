@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <iterator>
 #include <limits>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/src/errors.h"
 #include "client/src/process.h"
+#include "proto/moment/v1/ring.h"
 
 namespace moment::client {
 namespace {
@@ -265,6 +268,118 @@ void FillGradientTypes(const TensorMap& tensors, const std::vector<moment_type>&
       *out->mutable_tensors() = tensors.ToStore(marked);
     }
   }
+}
+
+namespace {
+
+constexpr const char* kSegments[] = {"main", "exp_avg", "exp_avg_sq"};
+
+// Listed buffers that are alike, and so stand in one message.
+struct SegmentGroup {
+  uint32_t segment = 0;
+  moment_type type = MOMENT_TYPE_FLOAT32;
+  bool zeros = false;
+  std::vector<uint32_t> tensors;  // store indices
+};
+
+SegmentGroup& GroupOf(std::vector<SegmentGroup>& groups, uint32_t segment, moment_type type,
+                      bool zeros) {
+  for (SegmentGroup& group : groups) {
+    if (group.segment == segment && group.type == type && group.zeros == zeros) {
+      return group;
+    }
+  }
+  groups.push_back({segment, type, zeros, {}});
+  return groups.back();
+}
+
+absl::Status CheckBuffer(const TensorMap& tensors, const moment_buffer& buffer, bool writes) {
+  if (buffer.tensor >= tensors.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", buffer.tensor, " of a store of ", tensors.size()));
+  }
+  const auto segment = static_cast<uint32_t>(buffer.segment);
+  if (segment >= std::size(kSegments)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", buffer.tensor, " has no segment ", segment));
+  }
+  if (buffer.type < MOMENT_TYPE_DEFAULT || buffer.type > MOMENT_TYPE_FLOAT16) {
+    return absl::InvalidArgumentError(absl::StrCat(kSegments[segment], " of tensor ", buffer.tensor,
+                                                   ": type ", buffer.type,
+                                                   " is not fp32, bf16 or fp16"));
+  }
+  if (!writes && buffer.data == nullptr && tensors.tensor(buffer.tensor).elements > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kSegments[segment], " of tensor ", buffer.tensor, " has no buffer"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SegmentPlan> MakeSegmentPlan(const TensorMap& tensors,
+                                            absl::Span<const moment_buffer> buffers, bool writes) {
+  SegmentPlan plan;
+  plan.mains.resize(tensors.size());
+  plan.buffers.reserve(buffers.size());
+  std::vector<uint8_t> listed(tensors.size());  // a bit a segment
+  std::vector<SegmentGroup> groups;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const moment_buffer& from = buffers[i];
+    if (absl::Status status = CheckBuffer(tensors, from, writes); !status.ok()) {
+      return WithContext(status, absl::StrCat("buffer ", i));
+    }
+    const auto segment = static_cast<uint32_t>(from.segment);
+    if ((listed[from.tensor] >> segment & 1) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "buffer ", i, ": ", kSegments[segment], " of tensor ", from.tensor, " is listed twice"));
+    }
+    listed[from.tensor] = static_cast<uint8_t>(listed[from.tensor] | 1u << segment);
+    const moment_type type = from.type == MOMENT_TYPE_DEFAULT ? MOMENT_TYPE_FLOAT32 : from.type;
+    const bool zeros = writes && from.data == nullptr;
+    const uint32_t store_index = tensors.to_store(from.tensor);
+    GroupOf(groups, segment, type, zeros).tensors.push_back(store_index);
+    plan.mains[from.tensor] = plan.mains[from.tensor] || segment == v1::RING_SEGMENT_MAIN;
+    if (from.data != nullptr) {
+      plan.buffers.push_back({store_index,
+                              segment,
+                              {static_cast<std::byte*>(from.data),
+                               tensors.tensor(from.tensor).elements * SizeBytes(type)}});
+    }
+  }
+  for (SegmentGroup& group : groups) {
+    v1::SegmentBuffers* out = plan.request.Add();
+    out->set_segment(kSegments[group.segment]);
+    out->set_type(static_cast<v1::DataType>(group.type));
+    out->set_zeros(group.zeros);
+    *out->mutable_tensors() = TensorMap::SetOf(std::move(group.tensors));
+  }
+  return plan;
+}
+
+absl::StatusOr<google::protobuf::RepeatedPtrField<v1::ExpectedSteps>> MakeSteps(
+    const TensorMap& tensors, absl::Span<const moment_tensor_steps> steps) {
+  absl::flat_hash_map<uint64_t, std::vector<uint32_t>> by_t;  // store indices
+  std::vector<bool> listed(tensors.size());
+  for (const moment_tensor_steps& of : steps) {
+    if (of.tensor >= tensors.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("t of tensor ", of.tensor, " of a store of ", tensors.size()));
+    }
+    if (listed[of.tensor]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("t of tensor ", of.tensor, " is listed twice"));
+    }
+    listed[of.tensor] = true;
+    by_t[of.t].push_back(tensors.to_store(of.tensor));
+  }
+  google::protobuf::RepeatedPtrField<v1::ExpectedSteps> request;
+  for (auto& [t, of_t] : by_t) {
+    v1::ExpectedSteps* out = request.Add();
+    out->set_t(t);
+    *out->mutable_tensors() = TensorMap::SetOf(std::move(of_t));
+  }
+  return request;
 }
 
 absl::StatusOr<std::vector<Buffer>> MakeParameterBuffers(const TensorMap& tensors,

@@ -31,6 +31,20 @@ absl::StatusOr<StepPlan> MakeStepPlan(const TensorMap& tensors, const moment_ste
 void FillGradientTypes(const TensorMap& tensors, const std::vector<moment_type>& types,
                        v1::AttachRequest& request);
 
+// What a read or write of segments sends and binds.
+struct SegmentPlan {
+  google::protobuf::RepeatedPtrField<v1::SegmentBuffers> request;
+  std::vector<SegmentBuffer> buffers;
+  std::vector<bool> mains;  // by caller's index: its main is among them
+};
+// `writes`: a NULL means zeros.
+absl::StatusOr<SegmentPlan> MakeSegmentPlan(const TensorMap& tensors,
+                                            absl::Span<const moment_buffer> buffers, bool writes);
+
+// t to set; tensors with the same t in one message.
+absl::StatusOr<google::protobuf::RepeatedPtrField<v1::ExpectedSteps>> MakeSteps(
+    const TensorMap& tensors, absl::Span<const moment_tensor_steps> steps);
+
 // Parameter buffers by store index.
 absl::StatusOr<std::vector<Buffer>> MakeParameterBuffers(const TensorMap& tensors,
                                                          absl::Span<void* const> parameters);

@@ -152,7 +152,7 @@ void RingExecutor::ExecuteIssued() {
 
 v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                                      uint32_t* failed_run) {
-  if (command.op < v1::RING_OP_GRADIENTS_IN || command.op > v1::RING_OP_PARAMETERS_OUT) {
+  if (command.op < v1::RING_OP_GRADIENTS_IN || command.op > v1::RING_OP_SEGMENTS_OUT) {
     return v1::RING_RESULT_BAD_COMMAND;
   }
   absl::MutexLock lock(&table_->mutex());
@@ -172,20 +172,29 @@ v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::R
   return v1::RING_RESULT_OK;
 }
 
+// The trainer's memory of a run; nullptr if there is none.
+std::byte* RingExecutor::Find(const v1::RingCommand& command, const v1::RingRun& run) const {
+  table_->mutex().AssertHeld();
+  if (command.op == v1::RING_OP_SEGMENTS_IN || command.op == v1::RING_OP_SEGMENTS_OUT) {
+    return table_->FindSegment(command.binding, run.tensor, run.segment, run.tensor_offset_bytes,
+                               run.length_bytes);
+  }
+  const auto kind = command.op == v1::RING_OP_GRADIENTS_IN ? TensorTable::Kind::kGradient
+                                                           : TensorTable::Kind::kParameter;
+  return table_->Find(kind, run.tensor, run.tensor_offset_bytes, run.length_bytes);
+}
+
 v1::RingResult RingExecutor::Copy(const v1::RingCommand& command, const v1::RingRun& run) {
   if (run.slot_offset_bytes > slot_bytes_ ||
       run.length_bytes > slot_bytes_ - run.slot_offset_bytes) {
     return v1::RING_RESULT_BAD_COMMAND;
   }
-  const auto kind = command.op == v1::RING_OP_GRADIENTS_IN ? TensorTable::Kind::kGradient
-                                                           : TensorTable::Kind::kParameter;
-  table_->mutex().AssertHeld();
-  std::byte* buffer = table_->Find(kind, run.tensor, run.tensor_offset_bytes, run.length_bytes);
+  std::byte* buffer = Find(command, run);
   if (buffer == nullptr) {
     return run.length_bytes == 0 ? v1::RING_RESULT_OK : v1::RING_RESULT_NO_BUFFER;
   }
   std::byte* slot = slots_.data() + command.slot * slot_bytes_ + run.slot_offset_bytes;
-  if (command.op == v1::RING_OP_PARAMETERS_OUT) {
+  if (command.op == v1::RING_OP_PARAMETERS_OUT || command.op == v1::RING_OP_SEGMENTS_OUT) {
     std::memcpy(buffer, slot, run.length_bytes);
   } else {
     std::memcpy(slot, buffer, run.length_bytes);

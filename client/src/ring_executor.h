@@ -50,6 +50,7 @@ class RingExecutor {
   void ExecuteIssued();
   v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                          uint32_t* failed_run);
+  std::byte* Find(const v1::RingCommand& command, const v1::RingRun& run) const;
   v1::RingResult Copy(const v1::RingCommand& command, const v1::RingRun& run);
 
   TensorTable* const table_;

@@ -1,4 +1,5 @@
 // What a StoreClient changes between two steps: refresh, materialize, rollback; and their progress.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,14 +38,25 @@ absl::Status StoreClient::CheckCanChange(absl::string_view call) const {
   return absl::OkStatus();
 }
 
+absl::Status StoreClient::CheckSettled() const {
+  const Standing now = standing();
+  return now.empty || now.rewound || now.in_flight.has_value() ? CheckCanStep(false)
+                                                               : absl::OkStatus();
+}
+
+void StoreClient::SetStale(const std::vector<bool>& marked, bool stale) {
+  for (size_t i = 0; i < marked.size(); ++i) {
+    stale_[i] = marked[i] ? stale : stale_[i];
+  }
+  const auto count = static_cast<size_t>(std::count(stale_.begin(), stale_.end(), true));
+  Restand([count](Standing& standing) { standing.stale_tensors = count; });
+}
+
 absl::StatusOr<v1::CommitInfo> StoreClient::Refresh(absl::Span<const moment_run> runs) {
   absl::MutexLock lock(&call_mutex_);
   canceller_.Begin();
   MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("refresh"));
-  const Standing now = standing();
-  if (now.empty || now.rewound || now.in_flight.has_value()) {
-    MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanStep(false));
-  }
+  MOMENT_CLIENT_RETURN_IF_ERROR(CheckSettled());
   auto marked = tensors_.Mark(runs, "refresh");
   MOMENT_CLIENT_RETURN_IF_ERROR(marked.status());
   v1::RefreshRequest request;
@@ -55,6 +67,7 @@ absl::StatusOr<v1::CommitInfo> StoreClient::Refresh(absl::Span<const moment_run>
     request.set_session(connection.session());
     return FromGrpc(connection.stub().Refresh(context, request, &response));
   }));
+  SetStale(*marked, false);
   return response.commit();
 }
 
@@ -82,6 +95,7 @@ absl::StatusOr<v1::CommitInfo> StoreClient::RefreshAll(bool discard, uint64_t st
   Restand([](Standing& standing) { standing.changing = false; });
   MOMENT_CLIENT_RETURN_IF_ERROR(status);
   StandAt(response.commit());
+  SetStale(std::vector<bool>(tensors_.size(), true), false);
   absl::MutexLock state(&state_mutex_);
   standing_.stale = false;
   opened_.set_blob(blob);
@@ -97,16 +111,19 @@ absl::Status StoreClient::Materialize(absl::Span<const moment_run> runs) {
   }
   v1::MaterializeRequest request;
   request.set_operation(NewOperation());
+  std::vector<bool> written(tensors_.size(), true);
   if (!runs.empty()) {
     auto marked = tensors_.Mark(runs, "materialize");
     MOMENT_CLIENT_RETURN_IF_ERROR(marked.status());
-    *request.mutable_tensors() = tensors_.ToStore(*marked);
+    written = *std::move(marked);
+    *request.mutable_tensors() = tensors_.ToStore(written);
   }
   v1::MaterializeResponse response;
   MOMENT_CLIENT_RETURN_IF_ERROR(Call([&](Connection& connection, grpc::ClientContext* context) {
     request.set_session(connection.session());
     return FromGrpc(connection.stub().Materialize(context, request, &response));
   }));
+  SetStale(written, false);
   if (runs.empty()) {
     v1::CommitInfo position;
     position.set_sequence(response.sequence());

@@ -75,6 +75,7 @@ absl::Status StoreClient::FirstOpen(const moment_open_options& options) {
   tensors_ = TensorMap(DescribeTensors(options),
                        {answer.tensor_index().begin(), answer.tensor_index().end()});
   table_ = std::make_unique<TensorTable>(tensors_.store_size());
+  stale_.resize(tensors_.size());
   gradient_types_.resize(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     gradient_types_[i] = tensors_.tensor(i).type;
@@ -110,6 +111,7 @@ absl::Status StoreClient::Close() {
   }
   if (table_ != nullptr) {
     table_->ClearGradients();
+    table_->ClearSegments();
     table_->ClearParameters();
   }
   if (connection == nullptr || !connection->alive()) {

@@ -30,6 +30,7 @@ struct Standing {
   bool empty = true;                   // Refresh the whole store first
   bool must_discard = false;           // ... with discard: opened with RESUME_NEVER over a state
   bool stale = false;                  // parameters are not those of `answered`
+  size_t stale_tensors = 0;            // whose mains were written since
   bool rewound = false;
   bool changing = false;  // a Refresh or Rollback is in flight: any position may be found
   uint64_t reconnects = 0;
@@ -58,6 +59,14 @@ class StoreClient {
                                             const std::string& blob);
   absl::Status Materialize(absl::Span<const moment_run> runs);
   absl::StatusOr<v1::CommitInfo> Rollback(uint64_t sequence);
+  // `t`, if not null: of each buffer's tensor.
+  absl::Status ReadTensors(absl::Span<const moment_buffer> buffers, uint64_t* t);
+  absl::StatusOr<v1::CommitInfo> WriteTensors(const moment_write_options& options);
+  absl::StatusOr<v1::CommitInfo> ResetMoments(
+      absl::optional<absl::Span<const moment_run>> runs);  // nullopt: all
+  absl::StatusOr<std::vector<moment_tensor_digest>> Digest(
+      absl::optional<absl::Span<const moment_run>> runs);
+  absl::StatusOr<std::vector<uint64_t>> Steps();  // by caller's index
 
   // From any thread, while another one is in a call.
   absl::StatusOr<v1::Operation> GetOperation(const std::string& id) const;
@@ -104,6 +113,15 @@ class StoreClient {
   absl::Status StreamStep(Connection& connection, grpc::ClientContext* context,
                           const v1::StepRequest& request, const moment_step_options& options,
                           v1::StepDone* done);
+  absl::Status CheckHasState(absl::string_view call) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  // The store is at an answered step, so that it can be changed.
+  absl::Status CheckSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  absl::StatusOr<v1::ReadTensorResponse> CallRead(v1::ReadTensorRequest request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  // Parameters of the marked tensors are, or are no longer, those of the store.
+  void SetStale(const std::vector<bool>& marked, bool stale)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   std::string NewOperation() ABSL_LOCKS_EXCLUDED(state_mutex_);
   template <typename Change>
   void Restand(Change change) ABSL_LOCKS_EXCLUDED(state_mutex_) {
@@ -129,6 +147,8 @@ class StoreClient {
   bool closed_ ABSL_GUARDED_BY(call_mutex_) = false;
   std::string lost_session_ ABSL_GUARDED_BY(call_mutex_);  // ours, before the reconnect under way
   uint64_t lost_writes_ ABSL_GUARDED_BY(call_mutex_) = 0;  // parameter writes of lost connections
+  uint64_t binding_ ABSL_GUARDED_BY(call_mutex_) = 0;      // of the last read or write
+  std::vector<bool> stale_ ABSL_GUARDED_BY(call_mutex_);   // see Standing::stale_tensors
 
   mutable absl::Mutex state_mutex_;
   Standing standing_ ABSL_GUARDED_BY(state_mutex_);

@@ -30,6 +30,12 @@ absl::Status StoreClient::CheckCanStep(bool resend) const {
     return absl::FailedPreconditionError(
         "the parameters are not those of the store: materialize first");
   }
+  if (now.stale_tensors > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the mains of ", now.stale_tensors,
+                     " tensors were written and their parameters are older: materialize them, or "
+                     "refresh them if the parameters count"));
+  }
   return absl::OkStatus();
 }
 
@@ -58,10 +64,7 @@ void StoreClient::Land(const absl::Status& status, bool parameters_written) {
   }
   // A daemon that refused or failed a step for good left the state as it was; then only the
   // parameters can be mixed. Of a call that broke off nothing is known.
-  const bool known = status.code() != absl::StatusCode::kUnavailable &&
-                     status.code() != absl::StatusCode::kCancelled &&
-                     status.code() != absl::StatusCode::kDeadlineExceeded;
-  if (known && !parameters_written) {
+  if (OutcomeKnown(status) && !parameters_written) {
     standing_.in_flight.reset();
   }
 }

@@ -39,22 +39,25 @@ absl::StatusOr<std::vector<bool>> TensorMap::Mark(absl::Span<const moment_run> r
 }
 
 v1::TensorSet TensorMap::ToStore(const std::vector<bool>& marked) const {
-  std::vector<bool> wanted(store_size(), false);
+  std::vector<uint32_t> wanted;
   for (size_t i = 0; i < marked.size(); ++i) {
     if (marked[i]) {
-      wanted[to_store_[i]] = true;
+      wanted.push_back(to_store_[i]);
     }
   }
+  return SetOf(std::move(wanted));
+}
+
+v1::TensorSet TensorMap::SetOf(std::vector<uint32_t> store_indices) {
+  std::sort(store_indices.begin(), store_indices.end());
   v1::TensorSet set;
-  v1::TensorRun* run = nullptr;
-  for (uint32_t i = 0; i < wanted.size(); ++i) {
-    if (!wanted[i]) {
-      run = nullptr;
-    } else if (run != nullptr) {
-      run->set_count(run->count() + 1);
+  for (const uint32_t index : store_indices) {
+    v1::TensorRun* last = set.runs_size() == 0 ? nullptr : set.mutable_runs(set.runs_size() - 1);
+    if (last != nullptr && last->first() + last->count() == index) {
+      last->set_count(last->count() + 1);
     } else {
-      run = set.add_runs();
-      run->set_first(i);
+      v1::TensorRun* run = set.add_runs();
+      run->set_first(index);
       run->set_count(1);
     }
   }
@@ -73,6 +76,13 @@ std::vector<uint32_t> TensorMap::IndicesFromStore(const v1::TensorSet& set) cons
   }
   std::sort(indices.begin(), indices.end());
   return indices;
+}
+
+absl::optional<uint32_t> TensorMap::FromStore(uint32_t store_index) const {
+  if (store_index >= store_size() || from_store_[store_index] == kNobody) {
+    return absl::nullopt;
+  }
+  return from_store_[store_index];
 }
 
 std::vector<moment_run> TensorMap::FromStore(const v1::TensorSet& set) const {

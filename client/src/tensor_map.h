@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "client/include/moment/moment.h"
 #include "moment/v1/types.pb.h"
@@ -34,9 +35,13 @@ class TensorMap {
                                          absl::string_view what) const;
   // The marked tensors, by store index.
   v1::TensorSet ToStore(const std::vector<bool>& marked) const;
+  // Store indices, each once, as a set.
+  static v1::TensorSet SetOf(std::vector<uint32_t> store_indices);
   // The caller's tensors among the store's, as runs of the caller's numbers.
   std::vector<moment_run> FromStore(const v1::TensorSet& set) const;
   std::vector<uint32_t> IndicesFromStore(const v1::TensorSet& set) const;
+  // nullopt for a tensor that is not the caller's.
+  absl::optional<uint32_t> FromStore(uint32_t store_index) const;
 
  private:
   std::vector<Tensor> tensors_;

@@ -30,12 +30,28 @@ uint32_t WireOp(TransportOp op) {
       return v1::RING_OP_PARAMETERS_IN;
     case TransportOp::kParametersOut:
       return v1::RING_OP_PARAMETERS_OUT;
+    case TransportOp::kSegmentsIn:
+      return v1::RING_OP_SEGMENTS_IN;
+    case TransportOp::kSegmentsOut:
+      return v1::RING_OP_SEGMENTS_OUT;
   }
   return 0;
 }
 
-absl::string_view BufferName(TransportOp op) {
-  return op == TransportOp::kGradientsIn ? "gradient" : "parameter";
+absl::string_view BufferName(TransportOp op, uint32_t segment) {
+  switch (op) {
+    case TransportOp::kGradientsIn:
+      return "gradient";
+    case TransportOp::kParametersIn:
+    case TransportOp::kParametersOut:
+      return "parameter";
+    case TransportOp::kSegmentsIn:
+    case TransportOp::kSegmentsOut:
+      return segment == v1::RING_SEGMENT_MAIN      ? "main"
+             : segment == v1::RING_SEGMENT_EXP_AVG ? "exp_avg"
+                                                   : "exp_avg_sq";
+  }
+  return "";
 }
 
 absl::Status CheckCommand(const TransportCommand& command, const RingGeometry& geometry) {
@@ -61,14 +77,14 @@ absl::Status MissingBuffer(const TransportCommand& command, uint32_t failed_run)
   if (failed_run < command.runs.size()) {
     const TransportRun& run = command.runs[failed_run];
     return absl::InvalidArgumentError(absl::StrCat(
-        "the trainer has no ", BufferName(command.op), " buffer of tensor ", run.tensor,
-        " that holds ", run.length_bytes, " bytes at ", run.tensor_offset_bytes));
+        "the trainer has no ", BufferName(command.op, run.segment), " buffer of tensor ",
+        run.tensor, " that holds ", run.length_bytes, " bytes at ", run.tensor_offset_bytes));
   }
   if (command.runs.empty()) {
     return absl::InvalidArgumentError("the trainer has no buffers");
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the trainer has no ", BufferName(command.op),
+      absl::StrCat("the trainer has no ", BufferName(command.op, command.runs.front().segment),
                    " buffer, or a smaller one, of one of the ", command.runs.size(), " tensors ",
                    command.runs.front().tensor, " to ", command.runs.back().tensor));
 }
@@ -218,7 +234,8 @@ struct RingTransport::State {
     v1::RingRun* runs = memory.runs(entry);
     for (size_t i = 0; i < command->runs.size(); ++i) {
       const TransportRun& run = command->runs[i];
-      runs[i] = {run.tensor, 0, run.tensor_offset_bytes, run.length_bytes, run.slot_offset_bytes};
+      runs[i] = {run.tensor, run.segment, run.tensor_offset_bytes, run.length_bytes,
+                 run.slot_offset_bytes};
     }
     outstanding[entry] = command;
     ++issued;
@@ -228,6 +245,7 @@ struct RingTransport::State {
     written.op = WireOp(command->op);
     written.slot = command->slot;
     written.run_count = static_cast<uint32_t>(command->runs.size());
+    written.binding = command->binding;
     std::atomic_ref<uint32_t>(written.result)
         .store(v1::RING_RESULT_BAD_COMMAND, std::memory_order_relaxed);
     std::atomic_ref<uint32_t>(written.failed_run)

@@ -8,24 +8,32 @@
 
 namespace moment::device {
 
-// A piece of a tensor's parameter or gradient buffer, and its place in a slot.
+// A piece of a tensor's parameter, gradient or segment buffer, and its place in a slot.
 struct TransportRun {
   uint32_t tensor = 0;
   uint64_t tensor_offset_bytes = 0;
   uint64_t length_bytes = 0;
   uint64_t slot_offset_bytes = 0;
+  uint32_t segment = 0;  // of kSegments*
 };
 
-enum class TransportOp : uint8_t { kGradientsIn, kParametersIn, kParametersOut };
+enum class TransportOp : uint8_t {
+  kGradientsIn,
+  kParametersIn,
+  kParametersOut,
+  kSegmentsIn,
+  kSegmentsOut,
+};
 
 // The caller owns it and its runs until `done` ran.
 struct TransportCommand {
   TransportOp op = TransportOp::kGradientsIn;
   uint32_t slot = 0;
+  uint64_t binding = 0;  // of kSegments*: which call's buffers are meant
   std::span<const TransportRun> runs;
 
   // Runs once, on the transport's thread; must not block. ABORTED when the peer is gone,
-  // INVALID_ARGUMENT naming the tensor when it has no such buffer.
+  // INVALID_ARGUMENT naming the tensor and the buffer that it lacks.
   void (*done)(TransportCommand* command, absl::Status status) noexcept = nullptr;
   void* context = nullptr;
 

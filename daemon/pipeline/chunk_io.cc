@@ -156,6 +156,7 @@ void ChunkIo::Seal(Frame* frame, const SealOptions& options) {
   frame->io = this;
   frame->seal_from = options.copy_from;
   frame->seal_zero_moments = options.zero_moments;
+  frame->seal_zeros = options.zeros;
   frame->task.run = RunSeal;
   frame->task.frame = frame;
   workers_.Post(&frame->task);
@@ -182,11 +183,28 @@ void ChunkIo::SealBytes(Frame* frame) const {
     }
     std::memset(data + extent.data_bytes, 0, extent.length_bytes - extent.data_bytes);
   }
+  ZeroSegments(frame);
   uint64_t next = 0;
   ForEachUnit(chunk, frame->data, kSegmentCount,
               [&](int, uint64_t, const std::byte* data, uint64_t bytes) {
                 frame->checksums[next++] = XXH3_64bits(data, bytes);
               });
+}
+
+void ChunkIo::ZeroSegments(Frame* frame) const {
+  if (frame->seal_zeros.empty()) {
+    return;
+  }
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  for (const ChunkRun& run : plan_.runs(chunk)) {
+    for (int s = 0; s < kSegmentCount; ++s) {
+      if (frame->seal_zeros[run.tensor].access[s] == Access::kZeros) {
+        const uint64_t size = device::SizeBytes(plan_.types(chunk)[s]);
+        std::memset(frame->data + chunk.segments[s].frame_offset + run.chunk_first * size, 0,
+                    run.count * size);
+      }
+    }
+  }
 }
 
 void ChunkIo::Expedite(Frame* frame) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "daemon/base/worker_pool.h"
 #include "daemon/pipeline/chunk_plan.h"
 #include "daemon/pipeline/event_loop.h"
 #include "daemon/pipeline/frame.h"
 #include "daemon/pipeline/io_scheduler.h"
+#include "daemon/pipeline/tensor_access.h"
 #include "daemon/store/store.h"
 
 namespace moment::pipeline {
@@ -36,8 +38,10 @@ class ChunkIo {
   struct SealOptions {
     const Frame* copy_from = nullptr;  // the chunk's bytes are copied from there first
     bool zero_moments = false;
+    // By tensor: segments with Access::kZeros become zero. Outlives the sealing.
+    std::span<const TensorAccess> zeros;
   };
-  // Zeroes the pads and computes frame->checksums.
+  // Zeroes the pads and what the options say, and computes frame->checksums.
   void Seal(Frame* frame, const SealOptions& options);
 
   // Into this image, which outlives the write, and its checksums.
@@ -52,6 +56,7 @@ class ChunkIo {
   void PostResult(Frame* frame, void (*run)(Event*) noexcept);
   absl::Status Verify(Frame* frame) const;
   void SealBytes(Frame* frame) const;
+  void ZeroSegments(Frame* frame) const;
   static absl::Status RequestStatus(Frame* frame);
   static void OnRequestDone(IoRequest* request) noexcept;
   static void RunVerify(base::WorkerPool::Task* task) noexcept;

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/base/worker_pool.h"
 #include "daemon/pipeline/event_loop.h"
 #include "daemon/pipeline/io_scheduler.h"
+#include "daemon/pipeline/tensor_access.h"
 #include "daemon/store/store.h"
 
 namespace moment::pipeline {
@@ -55,6 +57,7 @@ struct Frame {
   store::BucketImage* image = nullptr;
   const Frame* seal_from = nullptr;
   bool seal_zero_moments = false;
+  std::span<const TensorAccess> seal_zeros;
   FrameTask task;
   Event event;
   void* io = nullptr;

@@ -9,6 +9,26 @@ namespace moment::pipeline {
 
 enum class Stage : uint8_t { kIn, kDevice, kOut };
 
+namespace {
+
+device::TransportOp InOp(device::ChunkOp op) {
+  switch (op) {
+    case device::ChunkOp::kAdam:
+      return device::TransportOp::kGradientsIn;
+    case device::ChunkOp::kWrite:
+      return device::TransportOp::kSegmentsIn;
+    default:
+      return device::TransportOp::kParametersIn;
+  }
+}
+
+device::TransportOp OutOp(device::ChunkOp op) {
+  return op == device::ChunkOp::kRead ? device::TransportOp::kSegmentsOut
+                                      : device::TransportOp::kParametersOut;
+}
+
+}  // namespace
+
 struct Lanes::Lane {
   Lanes* owner = nullptr;
   uint32_t slot = 0;
@@ -89,10 +109,7 @@ void Lanes::Start(const PartWork& work) {
     return;
   }
   lane.stage = Stage::kIn;
-  Transfer(lane,
-           work.pass->op == device::ChunkOp::kAdam ? device::TransportOp::kGradientsIn
-                                                   : device::TransportOp::kParametersIn,
-           lane.in);
+  Transfer(lane, InOp(work.pass->op), lane.in);
 }
 
 // What goes in comes first in the slot; what goes out follows, so that neither overwrites the
@@ -102,17 +119,27 @@ void Lanes::Build(Lane& lane) {
   lane.in.clear();
   lane.out.clear();
   const Part& part = *lane.work.part;
-  const auto runs = plan_.runs(plan_.chunks()[lane.work.chunk]);
-  uint64_t slot_offset = 0;
-  for (const ChunkRun& run : runs.subspan(part.first_run, part.run_count)) {
-    AddRun(lane, run, &slot_offset);
+  const auto runs = plan_.runs(plan_.chunks()[lane.work.chunk]).subspan(part.first_run);
+  for (const ChunkRun& run : runs.first(part.run_count)) {
+    AddRun(lane, run);
   }
-  if (lane.work.pass->op != device::ChunkOp::kRefresh) {
-    PlaceParameters(lane, slot_offset);
+  const auto tensor_first = [&](size_t i) {
+    return runs[i].tensor_first + (part.first + lane.runs[i].first - runs[i].chunk_first);
+  };
+  uint64_t slot_offset = 0;
+  for (size_t i = 0; i < lane.runs.size(); ++i) {
+    if (lane.runs[i].participates) {
+      PlaceIn(lane, lane.runs[i], tensor_first(i), &slot_offset);
+    }
+  }
+  for (size_t i = 0; i < lane.runs.size(); ++i) {
+    if (lane.runs[i].participates) {
+      PlaceOut(lane, lane.runs[i], tensor_first(i), &slot_offset);
+    }
   }
 }
 
-void Lanes::AddRun(Lane& lane, const ChunkRun& run, uint64_t* slot_offset) {
+void Lanes::AddRun(Lane& lane, const ChunkRun& run) {
   const Part& part = *lane.work.part;
   const PassWork& pass = *lane.work.pass;
   const uint64_t begin = std::max(run.chunk_first, part.first);
@@ -124,39 +151,67 @@ void Lanes::AddRun(Lane& lane, const ChunkRun& run, uint64_t* slot_offset) {
   out.participates = pass.participates[run.tensor] != 0;
   out.gradient_type = types_[run.tensor].gradient;
   out.parameter_type = types_[run.tensor].parameter;
-  if (out.participates && pass.op != device::ChunkOp::kMaterialize) {
-    const bool adam = pass.op == device::ChunkOp::kAdam;
-    const uint64_t size = device::SizeBytes(adam ? out.gradient_type : out.parameter_type);
-    std::byte* data = transport_->slot(lane.slot).data() + *slot_offset;
-    if (adam) {
-      out.gradient = data;
-      out.hyperparameters = pass.group_of[run.tensor];
-      out.t = pass.t[run.tensor];
-    } else {
-      out.parameter = data;
-    }
-    const uint64_t tensor_first = run.tensor_first + (begin - run.chunk_first);
-    lane.in.push_back({run.tensor, tensor_first * size, out.count * size, *slot_offset});
-    *slot_offset += base::RoundUp(out.count * size, kSlotAlignmentBytes);
+  if (out.participates && pass.op == device::ChunkOp::kAdam) {
+    out.hyperparameters = pass.group_of[run.tensor];
+    out.t = pass.t[run.tensor];
   }
   lane.runs.push_back(out);
 }
 
-void Lanes::PlaceParameters(Lane& lane, uint64_t slot_offset) {
-  const Part& part = *lane.work.part;
-  const auto runs = plan_.runs(plan_.chunks()[lane.work.chunk]).subspan(part.first_run);
-  for (size_t i = 0; i < lane.runs.size(); ++i) {
-    device::Run& run = lane.runs[i];
-    if (!run.participates) {
+void Lanes::PlaceIn(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset) {
+  switch (lane.work.pass->op) {
+    case device::ChunkOp::kAdam:
+      run.gradient = Place(lane, run, tensor_first, run.gradient_type, slot_offset, lane.in);
+      return;
+    case device::ChunkOp::kRefresh:
+      run.parameter = Place(lane, run, tensor_first, run.parameter_type, slot_offset, lane.in);
+      return;
+    case device::ChunkOp::kWrite:
+      PlaceBuffers(lane, run, tensor_first, slot_offset, lane.in);
+      return;
+    case device::ChunkOp::kMaterialize:
+    case device::ChunkOp::kRead:
+      return;
+  }
+}
+
+void Lanes::PlaceOut(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset) {
+  switch (lane.work.pass->op) {
+    case device::ChunkOp::kAdam:
+    case device::ChunkOp::kMaterialize:
+      run.parameter = Place(lane, run, tensor_first, run.parameter_type, slot_offset, lane.out);
+      return;
+    case device::ChunkOp::kRead:
+      PlaceBuffers(lane, run, tensor_first, slot_offset, lane.out);
+      return;
+    case device::ChunkOp::kRefresh:
+    case device::ChunkOp::kWrite:
+      return;
+  }
+}
+
+void Lanes::PlaceBuffers(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset,
+                         std::vector<device::TransportRun>& transfers) {
+  const TensorAccess& tensor = lane.work.pass->access[run.tensor];
+  for (int s = 0; s < kSegmentCount; ++s) {
+    if (tensor.access[s] != Access::kBuffer) {
       continue;
     }
-    const uint64_t size = device::SizeBytes(run.parameter_type);
-    const uint64_t tensor_first =
-        runs[i].tensor_first + (part.first + run.first - runs[i].chunk_first);
-    run.parameter = transport_->slot(lane.slot).data() + slot_offset;
-    lane.out.push_back({run.tensor, tensor_first * size, run.count * size, slot_offset});
-    slot_offset += base::RoundUp(run.count * size, kSlotAlignmentBytes);
+    run.buffer_types[s] = tensor.types[s];
+    run.buffers[s] = Place(lane, run, tensor_first, tensor.types[s], slot_offset, transfers);
+    transfers.back().segment = static_cast<uint32_t>(s);
   }
+}
+
+// Gives the run's elements of this type the next place in the slot, and their transfer.
+std::byte* Lanes::Place(const Lane& lane, const device::Run& run, uint64_t tensor_first,
+                        device::DataType type, uint64_t* slot_offset,
+                        std::vector<device::TransportRun>& transfers) {
+  const uint64_t size = device::SizeBytes(type);
+  std::byte* place = transport_->slot(lane.slot).data() + *slot_offset;
+  transfers.push_back({run.tensor, tensor_first * size, run.count * size, *slot_offset});
+  *slot_offset += base::RoundUp(run.count * size, kSlotAlignmentBytes);
+  return place;
 }
 
 void Lanes::Transfer(Lane& lane, device::TransportOp op,
@@ -164,6 +219,7 @@ void Lanes::Transfer(Lane& lane, device::TransportOp op,
   lane.submitted = std::min<uint64_t>(transport_->max_runs(), runs.size() - lane.transferred);
   lane.command.op = op;
   lane.command.slot = lane.slot;
+  lane.command.binding = lane.work.pass->binding;
   lane.command.runs = std::span(runs).subspan(lane.transferred, lane.submitted);
   transport_->Submit(&lane.command);
 }
@@ -222,7 +278,7 @@ void Lanes::Advance(Lane& lane) {
       break;
   }
   if (lane.transferred < lane.out.size()) {
-    Transfer(lane, device::TransportOp::kParametersOut, lane.out);
+    Transfer(lane, OutOp(lane.work.pass->op), lane.out);
     return;
   }
   Finish(lane);

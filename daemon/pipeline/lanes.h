@@ -23,11 +23,13 @@ struct PassWork {
   std::span<const uint32_t> group_of;  // by tensor; empty unless kAdam
   std::span<const uint64_t> t;         // by tensor, after the step; set by Pass
   std::span<const device::Hyperparameters> hyperparameters;
+  std::span<const TensorAccess> access;  // by tensor; empty unless kRead or kWrite
+  uint64_t binding = 0;                  // of the buffers that `access` moves
 };
 
-// The way of parts through the transport's slots and the device: gradients (or parameters) in,
-// arithmetic, parameters out. One lane a slot; each lane works on one part at a time. Belongs to
-// the loop's thread.
+// The way of parts through the transport's slots and the device: gradients, parameters or segment
+// buffers in, arithmetic, parameters or segment buffers out. One lane a slot; each lane works on
+// one part at a time. Belongs to the loop's thread.
 class Lanes {
  public:
   class Listener {
@@ -58,6 +60,7 @@ class Lanes {
             uint64_t max_runs_of_a_part);
   void Unbind();
   bool bound() const { return transport_ != nullptr; }
+  uint64_t slot_bytes() const { return transport_->slot_bytes(); }  // bound
 
   bool HasFree() const { return free_ != nullptr; }
   uint32_t busy() const { return busy_; }
@@ -68,8 +71,14 @@ class Lanes {
   struct Lane;
 
   void Build(Lane& lane);
-  void AddRun(Lane& lane, const ChunkRun& run, uint64_t* slot_offset);
-  void PlaceParameters(Lane& lane, uint64_t slot_offset);
+  void AddRun(Lane& lane, const ChunkRun& run);
+  void PlaceIn(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset);
+  void PlaceOut(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset);
+  void PlaceBuffers(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset,
+                    std::vector<device::TransportRun>& transfers);
+  std::byte* Place(const Lane& lane, const device::Run& run, uint64_t tensor_first,
+                   device::DataType type, uint64_t* slot_offset,
+                   std::vector<device::TransportRun>& transfers);
   void Transfer(Lane& lane, device::TransportOp op, const std::vector<device::TransportRun>& runs);
   void Advance(Lane& lane);
   void Compute(Lane& lane);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/device/types.h"
 #include "daemon/pipeline/chunk_plan.h"
+#include "daemon/pipeline/tensor_access.h"
 
 namespace moment::pipeline {
 
@@ -29,12 +31,22 @@ struct TensorTypes {
   device::DataType parameter = device::DataType::kFloat32;
 };
 
-// How chunks are cut so that each part fits a slot, whoever takes part. Pure and immutable.
+// The arrays that a slot holds for the elements of one tensor, by the bytes of an element; 0: no
+// such array.
+using SlotArrays = std::array<uint8_t, kSegmentCount>;
+
+// Of a step, a refresh and a materialisation: gradients and parameters.
+std::vector<SlotArrays> ArraysOf(const std::vector<TensorTypes>& types);
+// Of a Read or Write: what moves through the trainer's buffers.
+std::vector<SlotArrays> ArraysOf(const std::vector<TensorAccess>& access);
+
+// How chunks are cut so that each part fits a slot, whoever takes part; a chunk none of whose
+// tensors has arrays has no parts. Pure and immutable.
 class PartPlan {
  public:
-  // INVALID_ARGUMENT if a slot is too small for the smallest part.
+  // `arrays` by tensor. INVALID_ARGUMENT if a slot is too small for the smallest part.
   static absl::StatusOr<PartPlan> Create(const ChunkPlan& plan,
-                                         const std::vector<TensorTypes>& types,
+                                         const std::vector<SlotArrays>& arrays,
                                          uint64_t slot_bytes);
   PartPlan() = default;
 
@@ -44,6 +56,9 @@ class PartPlan {
   uint64_t max_runs() const { return max_runs_; }
 
  private:
+  absl::Status Cut(std::span<const ChunkRun> runs, const std::vector<SlotArrays>& arrays,
+                   uint64_t elements, uint64_t slot_bytes);
+
   std::vector<Part> parts_;
   std::vector<uint64_t> first_;  // by chunk
   uint64_t max_runs_ = 0;        // of one part

@@ -1,6 +1,5 @@
 #include "daemon/pipeline/pass.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace moment::pipeline {
@@ -9,19 +8,48 @@ Pass::Pass(const ChunkPlan& plan, PassSpec spec, std::shared_ptr<const store::St
     : spec_(std::move(spec)),
       base_(std::move(base)),
       takes_part_(plan.chunks().size()),
+      uses_lanes_(plan.chunks().size()),
+      fresh_(plan.chunks().size()),
       rewritten_(plan.buckets().size()),
+      moments_zero_(plan.buckets().size()),
       chunks_to_send_(plan.buckets().size()) {
   spec_.work.t = spec_.next.t;
-  Visit(plan);
+  VisitChunks(plan);
+  Order(plan);
+  FindZeroMoments(plan);
 }
 
-void Pass::Visit(const ChunkPlan& plan) {
+bool Pass::HasBase(uint32_t bucket) const {
+  return !spec_.whole && base_ != nullptr && bucket < base_->images.size();
+}
+
+// Some of the tensor's elements pass through the lanes.
+bool Pass::Moves(uint32_t tensor) const {
+  const PassWork& work = spec_.work;
+  if (work.participates[tensor] == 0 || spec_.digests != nullptr) {
+    return false;
+  }
+  return work.access.empty() || work.access[tensor].Any(Access::kBuffer);
+}
+
+void Pass::VisitChunks(const ChunkPlan& plan) {
+  const auto& chunks = plan.chunks();
+  const bool overwrites = spec_.work.op == device::ChunkOp::kWrite;
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
+    bool all_new = overwrites;
+    for (const ChunkRun& run : plan.runs(chunks[c])) {
+      const bool takes_part = spec_.work.participates[run.tensor] != 0;
+      takes_part_[c] = takes_part_[c] || takes_part;
+      uses_lanes_[c] = uses_lanes_[c] || Moves(run.tensor);
+      all_new = all_new && takes_part && spec_.work.access[run.tensor].all();
+    }
+    fresh_[c] = !HasBase(chunks[c].bucket) || all_new;
+  }
+}
+
+void Pass::Order(const ChunkPlan& plan) {
   const auto& chunks = plan.chunks();
   for (uint32_t c = 0; c < chunks.size(); ++c) {
-    const auto runs = plan.runs(chunks[c]);
-    takes_part_[c] = std::any_of(runs.begin(), runs.end(), [this](const ChunkRun& run) {
-      return spec_.work.participates[run.tensor] != 0;
-    });
     if (takes_part_[c]) {
       rewritten_[chunks[c].bucket] = true;
     }
@@ -35,8 +63,27 @@ void Pass::Visit(const ChunkPlan& plan) {
   }
 }
 
-bool Pass::IsFresh(const Chunk& chunk) const {
-  return spec_.whole || base_ == nullptr || chunk.bucket >= base_->images.size();
+void Pass::FindZeroMoments(const ChunkPlan& plan) {
+  if (spec_.work.op == device::ChunkOp::kAdam) {
+    return;
+  }
+  const bool writes = spec_.work.op == device::ChunkOp::kWrite;
+  for (uint32_t b = 0; b < moments_zero_.size(); ++b) {
+    const bool zero_before = !HasBase(b) || base_->images[b]->moments_zero();
+    bool all_zeroed = writes;
+    bool any_given = false;
+    const BucketChunks& of = plan.buckets()[b];
+    for (uint32_t c = of.first; writes && c < of.first + of.count; ++c) {
+      for (const ChunkRun& run : plan.runs(plan.chunks()[c])) {
+        for (const int s : {device::kExpAvg, device::kExpAvgSq}) {
+          const Access access = spec_.work.access[run.tensor].access[s];
+          all_zeroed = all_zeroed && access == Access::kZeros;
+          any_given = any_given || access == Access::kBuffer;
+        }
+      }
+    }
+    moments_zero_[b] = (zero_before && !any_given) || all_zeroed;
+  }
 }
 
 size_t Pass::BucketsAfter() const {
@@ -56,14 +103,8 @@ std::vector<bool> Pass::rewritten() const {
 }
 
 std::vector<bool> Pass::moments_zero() const {
-  std::vector<bool> zero(BucketsAfter());
-  if (spec_.work.op == device::ChunkOp::kAdam) {
-    return zero;
-  }
-  for (size_t b = 0; b < zero.size(); ++b) {
-    zero[b] = spec_.whole || base_ == nullptr || b >= base_->images.size() ||
-              base_->images[b]->moments_zero();
-  }
+  std::vector<bool> zero = moments_zero_;
+  zero.resize(BucketsAfter());
   return zero;
 }
 

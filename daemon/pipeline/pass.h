@@ -9,17 +9,25 @@
 #include "absl/status/status.h"
 #include "daemon/pipeline/chunk_plan.h"
 #include "daemon/pipeline/lanes.h"
+#include "daemon/pipeline/part_plan.h"
+#include "daemon/pipeline/tensor_digests.h"
 #include "daemon/pipeline/version.h"
 #include "daemon/store/store.h"
 
 namespace moment::pipeline {
 
-// One way through the chunks of a store: a step, a refresh or a materialisation.
+// One way through the chunks of a store: a step, a refresh, a materialisation, a read, a write or
+// a digest (which is a read without buffers).
 struct PassSpec {
   PassWork work;
+  // How the chunks are cut; absent: as the attachment has it.
+  std::optional<PartPlan> parts;
+  // Digests the chunks that take part into this.
+  TensorDigests* digests = nullptr;
   // Refresh of the whole store: nothing of the applied state is read, all moments are zero.
   bool whole = false;
-  // What follows the applied state; its id and images come from the change. Unused by kMaterialize.
+  // What follows the applied state; its id and images come from the change. Unused by a pass that
+  // changes nothing.
   store::State next;
   // The result is committed at once, so every frame is written: the caller waits for it.
   bool commits = false;
@@ -28,7 +36,7 @@ struct PassSpec {
   std::optional<uint64_t> answer_after;
   std::function<void(uint32_t bucket)> bucket_final;
 
-  bool changes() const { return work.op != device::ChunkOp::kMaterialize; }
+  bool changes() const { return !device::OnlyReads(work.op); }
 };
 
 // What a pass does to each chunk, derived from its spec, the plan and the state it starts from.
@@ -42,13 +50,16 @@ class Pass {
 
   // The chunks it visits, in order.
   const std::vector<uint32_t>& order() const { return order_; }
-  // Some element of the chunk takes part; the others are copied along.
-  bool TakesPart(uint32_t chunk) const { return takes_part_[chunk]; }
-  // Its bytes come from the trainer alone: nothing is read.
-  bool IsFresh(const Chunk& chunk) const;
+  // Some elements of the chunk pass through the lanes; otherwise it is copied along (zeroed where
+  // the work says so), or digested.
+  bool UsesLanes(uint32_t chunk) const { return uses_lanes_[chunk]; }
+  // All its bytes are new: nothing is read.
+  bool IsFresh(uint32_t chunk) const { return fresh_[chunk]; }
   // By bucket; buckets that were added to the layout are left out unless the pass writes them.
   std::vector<bool> rewritten() const;
   std::vector<bool> moments_zero() const;
+  // The moments of the bucket count as zero in the state that follows.
+  bool MomentsZero(uint32_t bucket) const { return moments_zero_[bucket]; }
 
   // Calls bucket_final for the buckets it does not visit.
   void ReportUntouchedBuckets() const;
@@ -56,14 +67,21 @@ class Pass {
   void ReportChunkSent(const Chunk& chunk);
 
  private:
-  void Visit(const ChunkPlan& plan);
+  void VisitChunks(const ChunkPlan& plan);
+  void Order(const ChunkPlan& plan);
+  void FindZeroMoments(const ChunkPlan& plan);
+  bool Moves(uint32_t tensor) const;
+  bool HasBase(uint32_t bucket) const;
   size_t BucketsAfter() const;  // of the state that follows
 
   PassSpec spec_;
   std::shared_ptr<const store::State> base_;
   std::vector<uint32_t> order_;
-  std::vector<bool> takes_part_;
+  std::vector<bool> takes_part_;          // by chunk: some element does
+  std::vector<bool> uses_lanes_;          // by chunk
+  std::vector<bool> fresh_;               // by chunk
   std::vector<bool> rewritten_;           // by bucket
+  std::vector<bool> moments_zero_;        // by bucket
   std::vector<uint32_t> chunks_to_send_;  // by bucket
 };
 

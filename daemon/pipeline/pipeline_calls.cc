@@ -287,11 +287,15 @@ absl::StatusOr<v1::CommitInfo> PipelineImpl::Refresh(const RefreshParameters& pa
   MOMENT_ASSIGN_OR_RETURN(PassSpec spec, parameters.tensors.empty()
                                              ? WholeRefreshSpec(parameters)
                                              : TensorRefreshSpec(parameters));
+  spec.work.op = device::ChunkOp::kRefresh;
+  return RunChange(std::move(spec));
+}
+
+absl::StatusOr<v1::CommitInfo> PipelineImpl::RunChange(PassSpec spec) {
   if (published() != nullptr) {
-    // A change between two steps starts from a committed state: every frame is then clean.
+    // Every frame is then clean.
     MOMENT_RETURN_IF_ERROR(CommitApplied(/*due=*/false, /*abortable=*/true));
   }
-  spec.work.op = device::ChunkOp::kRefresh;
   spec.work.profile = options_.profile;
   spec.commits = true;
   MOMENT_RETURN_IF_ERROR(RunPass(std::move(spec)).status());

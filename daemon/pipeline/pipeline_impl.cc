@@ -63,11 +63,12 @@ absl::Status PipelineImpl::Init(FramePool& pool) {
         std::make_unique<FrameTable>(plan_, std::move(grant), FramesEach(options_.commit_every));
     io_ = std::make_unique<ChunkIo>(plan_, scheduler_, node_.workers(), *loop_, runner_);
     lanes_ = std::make_unique<Lanes>(plan_, device_, *loop_, runner_);
+    digester_ = std::make_unique<Digester>(plan_, node_.workers(), *loop_, runner_);
     write_back_ = std::make_unique<WriteBack>(plan_, *store_, *frames_, *io_, *committer_, *loop_);
     change_ = std::make_unique<Change>(plan_, *store_, *committer_, *loop_);
     prefetcher_ = std::make_unique<Prefetcher>(plan_, *frames_, *io_, *write_back_);
-    runner_.Connect({&plan_, frames_.get(), io_.get(), lanes_.get(), write_back_.get(),
-                     change_.get(), prefetcher_.get()});
+    runner_.Connect({&plan_, frames_.get(), io_.get(), lanes_.get(), digester_.get(),
+                     write_back_.get(), change_.get(), prefetcher_.get()});
     if (auto newest = store_->newest(); newest != nullptr) {
       ReplaceState(std::move(newest));
     }
@@ -152,7 +153,7 @@ void PipelineImpl::Attach(Bindings bindings) {
   }
   absl::StatusOr<PartPlan> parts = absl::FailedPreconditionError("the transport has no slots");
   if (bindings.transport != nullptr && bindings.transport->slot_count() > 0) {
-    parts = PartPlan::Create(plan_, types, bindings.transport->slot_bytes());
+    parts = PartPlan::Create(plan_, ArraysOf(types), bindings.transport->slot_bytes());
   }
   loop_->RunAndWait([&] {
     lanes_->Unbind();

@@ -47,6 +47,9 @@ class PipelineImpl : public StatePipeline {
   absl::StatusOr<v1::CommitInfo> Refresh(const RefreshParameters& parameters) override;
   absl::Status Materialize(const std::vector<bool>& tensors) override;
   absl::StatusOr<v1::CommitInfo> Rollback(uint64_t sequence) override;
+  absl::Status Read(const ReadParameters& parameters) override;
+  absl::StatusOr<v1::CommitInfo> Write(const WriteParameters& parameters) override;
+  absl::StatusOr<std::vector<TensorDigest>> Digest(const std::vector<bool>& tensors) override;
   void Abort(absl::Status status) override;
   absl::Status Drain() override;
   PipelineStatus Status() const override;
@@ -74,6 +77,12 @@ class PipelineImpl : public StatePipeline {
   absl::StatusOr<PassSpec> StepSpec(const StepParameters& parameters) const;
   absl::StatusOr<PassSpec> WholeRefreshSpec(const RefreshParameters& parameters) const;
   absl::StatusOr<PassSpec> TensorRefreshSpec(const RefreshParameters& parameters) const;
+  absl::StatusOr<PassSpec> WriteSpec(const WriteParameters& parameters) const;
+  // Adds the tensors and their cut into parts to the spec of a Read or Write.
+  absl::Status AddAccess(const std::vector<TensorAccess>& tensors, PassSpec& spec) const;
+  absl::StatusOr<PartPlan> PlanParts(const std::vector<TensorAccess>& tensors);
+  // A change between two steps, from a committed state to the commit of the next.
+  absl::StatusOr<v1::CommitInfo> RunChange(PassSpec spec);
   void ReplaceState(std::shared_ptr<const store::State> state);
   void DropAllFrames();
 
@@ -96,6 +105,7 @@ class PipelineImpl : public StatePipeline {
   std::unique_ptr<FrameTable> frames_;
   std::unique_ptr<ChunkIo> io_;
   std::unique_ptr<Lanes> lanes_;
+  std::unique_ptr<Digester> digester_;
   std::unique_ptr<WriteBack> write_back_;
   std::unique_ptr<Change> change_;
   std::unique_ptr<Prefetcher> prefetcher_;

@@ -5,12 +5,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/device/device.h"
 #include "daemon/device/transport.h"
+#include "daemon/pipeline/tensor_access.h"
+#include "daemon/pipeline/tensor_digests.h"
 #include "daemon/store/store.h"
 #include "moment/v1/types.pb.h"
 
@@ -47,6 +50,17 @@ struct RefreshParameters {
   bool discard = false;         // whole store: zero moments and t
   uint64_t start_sequence = 0;  // whole store
   std::string blob;             // whole store
+};
+
+struct ReadParameters {
+  std::vector<TensorAccess> tensors;  // by tensor
+  uint64_t binding = 0;               // the trainer's number for the buffers
+};
+
+struct WriteParameters {
+  std::vector<TensorAccess> tensors;  // by tensor
+  uint64_t binding = 0;
+  std::vector<std::pair<uint32_t, uint64_t>> t;  // tensor, t to set
 };
 
 struct PipelineOptions {
@@ -98,6 +112,13 @@ class StatePipeline {
   virtual absl::StatusOr<v1::CommitInfo> Refresh(const RefreshParameters& parameters) = 0;
   virtual absl::Status Materialize(const std::vector<bool>& tensors) = 0;  // empty: all
   virtual absl::StatusOr<v1::CommitInfo> Rollback(uint64_t sequence) = 0;
+  // Segments of the applied state -> buffers; nothing changes.
+  virtual absl::Status Read(const ReadParameters& parameters) = 0;
+  // Buffers or zeros -> segments, and t: one commit, due if that of the applied sequence was. What
+  // is not listed is copied along.
+  virtual absl::StatusOr<v1::CommitInfo> Write(const WriteParameters& parameters) = 0;
+  // Of the applied state, by tensor. Needs no trainer's memory.
+  virtual absl::StatusOr<std::vector<TensorDigest>> Digest(const std::vector<bool>& tensors) = 0;
 
   // Fails the running call with this status, soon; later calls are not affected. Safe at any time.
   virtual void Abort(absl::Status status) = 0;

@@ -90,7 +90,7 @@ void StepRunner::Pump() {
       FindFrame();
     }
   }
-  if (!failure_.ok() && parts_.lanes->busy() == 0 && sealing_ == 0 && !parts_.change->under_way()) {
+  if (!failure_.ok() && !Working() && !parts_.change->under_way()) {
     DropResults();
     if (parts_.write_back->orphan_writes() == 0) {
       FinishPass(failure_);
@@ -108,8 +108,7 @@ bool StepRunner::StartReads() {
   for (; next_read_ < pass_->order().size(); ++next_read_) {
     const uint32_t chunk = pass_->order()[next_read_];
     const ChunkSlot& slot = parts_.frames->slot(chunk);
-    if (slot.phase != ChunkPhase::kWaiting || slot.base != nullptr ||
-        pass_->IsFresh(parts_.plan->chunks()[chunk])) {
+    if (slot.phase != ChunkPhase::kWaiting || slot.base != nullptr || pass_->IsFresh(chunk)) {
       continue;
     }
     Frame* frame = parts_.frames->Take(chunk);
@@ -141,7 +140,7 @@ void StepRunner::StartParts() {
 // Grants the chunk all frames it needs, or says what is missing.
 bool StepRunner::BeginChunk(uint32_t chunk) {
   ChunkSlot& slot = parts_.frames->slot(chunk);
-  const bool fresh = pass_->IsFresh(parts_.plan->chunks()[chunk]);
+  const bool fresh = pass_->IsFresh(chunk);
   const bool reading = slot.base != nullptr && slot.base->state == FrameState::kReading;
   if (reading || (!fresh && slot.base == nullptr)) {
     block_ = reading ? Block::kRead : Block::kFrame;
@@ -161,14 +160,21 @@ bool StepRunner::BeginChunk(uint32_t chunk) {
     ++slot.base->users;
   }
   slot.phase = ChunkPhase::kStarted;
-  const bool takes_part = pass_->TakesPart(chunk);
-  slot.parts_to_compute = takes_part ? static_cast<uint32_t>(part_plan_.parts(chunk).size()) : 0;
+  const bool digests = pass_->spec().digests != nullptr;
+  const bool lanes = pass_->UsesLanes(chunk);
+  slot.parts_to_compute =
+      lanes ? static_cast<uint32_t>(PartsOf(chunk).size()) : static_cast<uint32_t>(digests);
   slot.parts_to_send = slot.parts_to_compute;
-  if (!takes_part) {
+  if (!lanes && !digests) {
     SealResult(chunk);
     ChunkSent(chunk);
   }
   return true;
+}
+
+std::span<const Part> StepRunner::PartsOf(uint32_t chunk) const {
+  const auto& own = pass_->spec().parts;
+  return (own.has_value() ? *own : part_plan_).parts(chunk);
 }
 
 // Only a clean frame is updated in place; from any other the result goes to another frame.
@@ -181,11 +187,14 @@ Frame* StepRunner::ResultFrame(uint32_t chunk) {
 }
 
 bool StepRunner::HandOut(uint32_t chunk) {
-  if (!pass_->TakesPart(chunk)) {
+  if (pass_->spec().digests != nullptr) {
+    return HandOutDigest(chunk);
+  }
+  if (!pass_->UsesLanes(chunk)) {
     return true;
   }
   const ChunkSlot& slot = parts_.frames->slot(chunk);
-  const auto parts = part_plan_.parts(chunk);
+  const auto parts = PartsOf(chunk);
   Lanes::PartWork work;
   work.pass = &pass_->spec().work;
   work.chunk = chunk;
@@ -196,12 +205,20 @@ bool StepRunner::HandOut(uint32_t chunk) {
     work.out = slot.base;
   }
   work.moments_zero = slot.next != nullptr ? slot.next->moments_zero : slot.base->moments_zero;
-  work.fresh = pass_->IsFresh(parts_.plan->chunks()[chunk]);
+  work.fresh = pass_->IsFresh(chunk);
   for (; next_part_ < parts.size() && parts_.lanes->HasFree(); ++next_part_) {
     work.part = &parts[next_part_];
     parts_.lanes->Start(work);
   }
   return next_part_ == parts.size();
+}
+
+bool StepRunner::HandOutDigest(uint32_t chunk) {
+  if (parts_.digester->busy()) {
+    return false;
+  }
+  parts_.digester->Start(*pass_->spec().digests, *parts_.frames->slot(chunk).base);
+  return true;
 }
 
 void StepRunner::OnPartComputed(uint32_t chunk, double device_seconds) {
@@ -225,14 +242,17 @@ void StepRunner::ChunkComputed(uint32_t chunk) {
 
 void StepRunner::SealResult(uint32_t chunk) {
   const ChunkSlot& slot = parts_.frames->slot(chunk);
-  const bool adam = pass_->spec().work.op == device::ChunkOp::kAdam;
-  const bool copies = !pass_->TakesPart(chunk);
+  const bool copies = !pass_->UsesLanes(chunk);
   ChunkIo::SealOptions options;
   if (slot.base != slot.next && slot.base != nullptr && (copies || PlantedInPlaceUpdate())) {
     options.copy_from = slot.base;
   }
-  // Adam has written the moments of a chunk that takes part.
-  options.zero_moments = slot.next->moments_zero && (copies || !adam);
+  // The device writes all moments of a chunk that passes through it.
+  options.zero_moments = pass_->MomentsZero(parts_.plan->chunks()[chunk].bucket) ||
+                         (copies && slot.next->moments_zero);
+  if (pass_->spec().work.op == device::ChunkOp::kWrite) {
+    options.zeros = pass_->spec().work.access;
+  }
   ++sealing_;
   parts_.io->Seal(slot.next, options);
 }
@@ -241,9 +261,7 @@ void StepRunner::OnSealed(Frame* frame) {
   --sealing_;
   ChunkSlot& slot = parts_.frames->slot(frame->chunk);
   slot.phase = ChunkPhase::kDone;
-  if (pass_->spec().work.op == device::ChunkOp::kAdam) {
-    frame->moments_zero = false;
-  }
+  frame->moments_zero = pass_->MomentsZero(parts_.plan->chunks()[frame->chunk].bucket);
   parts_.frames->SetState(frame, FrameState::kDirty);
   --results_left_;
   if (failure_.ok() && parts_.change->ready()) {
@@ -288,7 +306,7 @@ void StepRunner::OnRead(Frame* frame, absl::Status status) {
     slot.base = nullptr;
     parts_.frames->Free(frame);
     const bool needed = pass_ != nullptr && slot.phase == ChunkPhase::kWaiting;
-    if (needed && !pass_->IsFresh(parts_.plan->chunks()[chunk])) {
+    if (needed && !pass_->IsFresh(chunk)) {
       Fail(status);
     } else {
       parts_.prefetcher->Stop();  // the step that needs the chunk reads it again and reports it
@@ -326,8 +344,8 @@ void StepRunner::FindFrame() {
     return;
   }
   auto stuck = [this] {
-    return block_ == Block::kFrame && parts_.lanes->busy() == 0 && sealing_ == 0 &&
-           parts_.frames->reading() == 0 && begin_posted_ && !parts_.change->under_way();
+    return block_ == Block::kFrame && !Working() && parts_.frames->reading() == 0 &&
+           begin_posted_ && !parts_.change->under_way();
   };
   if (!stuck() || SpillOne()) {
     return;
@@ -367,7 +385,7 @@ WaitFor StepRunner::Waiting() const {
   if (next_issue_ < pass_->order().size() && block_ == Block::kFrame) {
     return WaitFor::kFrame;
   }
-  if (parts_.lanes->computing() > 0 || sealing_ > 0) {
+  if (parts_.lanes->computing() > 0 || parts_.digester->busy() || sealing_ > 0) {
     return WaitFor::kAdam;
   }
   return parts_.lanes->busy() > 0 ? WaitFor::kCopy : WaitFor::kCommit;

@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "absl/status/status.h"
 #include "daemon/pipeline/change.h"
 #include "daemon/pipeline/chunk_io.h"
+#include "daemon/pipeline/digester.h"
 #include "daemon/pipeline/frame_table.h"
 #include "daemon/pipeline/lanes.h"
 #include "daemon/pipeline/part_plan.h"
@@ -29,6 +31,7 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
     FrameTable* frames = nullptr;
     ChunkIo* io = nullptr;
     Lanes* lanes = nullptr;
+    Digester* digester = nullptr;
     WriteBack* write_back = nullptr;
     Change* change = nullptr;
     Prefetcher* prefetcher = nullptr;
@@ -73,6 +76,12 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   bool BeginMaterialize(uint32_t chunk);
   Frame* ResultFrame(uint32_t chunk);
   bool HandOut(uint32_t chunk);
+  bool HandOutDigest(uint32_t chunk);
+  std::span<const Part> PartsOf(uint32_t chunk) const;
+  // Something works on frames of the pass.
+  bool Working() const {
+    return parts_.lanes->busy() > 0 || parts_.digester->busy() || sealing_ > 0;
+  }
   void ChunkComputed(uint32_t chunk);
   void SealResult(uint32_t chunk);
   void WriteResult(Frame* frame);

@@ -160,24 +160,35 @@ grpc::Status OptimizerService::Load(grpc::ServerContext*, const v1::LoadRequest*
   return Unimplemented("Load", "a store resumes from its own commits");
 }
 
-grpc::Status OptimizerService::ReadTensor(grpc::ServerContext*, const v1::ReadTensorRequest*,
-                                          v1::ReadTensorResponse*) {
-  return Unimplemented("ReadTensor", "the bucket files of a closed store are safetensors files");
+grpc::Status OptimizerService::ReadTensor(grpc::ServerContext* context,
+                                          const v1::ReadTensorRequest* request,
+                                          v1::ReadTensorResponse* response) {
+  const auto session = Find(context->peer(), *request);
+  return session.ok() ? Answer((*session)->ReadTensor(*request), response)
+                      : ToGrpc(session.status());
 }
 
-grpc::Status OptimizerService::WriteTensor(grpc::ServerContext*, const v1::WriteTensorRequest*,
-                                           v1::WriteTensorResponse*) {
-  return Unimplemented("WriteTensor", "Refresh sets the mains from the parameters");
+grpc::Status OptimizerService::WriteTensor(grpc::ServerContext* context,
+                                           const v1::WriteTensorRequest* request,
+                                           v1::WriteTensorResponse* response) {
+  const auto session = Find(context->peer(), *request);
+  return session.ok() ? Answer((*session)->WriteTensor(*request), response)
+                      : ToGrpc(session.status());
 }
 
-grpc::Status OptimizerService::ResetMoments(grpc::ServerContext*, const v1::ResetMomentsRequest*,
-                                            v1::ResetMomentsResponse*) {
-  return Unimplemented("ResetMoments", "Refresh of the whole store with discard starts over");
+grpc::Status OptimizerService::ResetMoments(grpc::ServerContext* context,
+                                            const v1::ResetMomentsRequest* request,
+                                            v1::ResetMomentsResponse* response) {
+  const auto session = Find(context->peer(), *request);
+  return session.ok() ? Answer((*session)->ResetMoments(*request), response)
+                      : ToGrpc(session.status());
 }
 
-grpc::Status OptimizerService::Digest(grpc::ServerContext*, const v1::DigestRequest*,
-                                      v1::DigestResponse*) {
-  return Unimplemented("Digest", "momentctl verify compares every checksum");
+grpc::Status OptimizerService::Digest(grpc::ServerContext* context,
+                                      const v1::DigestRequest* request,
+                                      v1::DigestResponse* response) {
+  const auto session = Find(context->peer(), *request);
+  return session.ok() ? Answer((*session)->Digest(*request), response) : ToGrpc(session.status());
 }
 
 }  // namespace moment::service

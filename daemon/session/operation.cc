@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 128;
 constexpr size_t kRemembered = 64;
+// The digests of 100,000 tensors take 5 MB.
+constexpr uint64_t kRememberedBytes = uint64_t{16} << 20;
 
 }  // namespace
 
@@ -59,6 +61,11 @@ v1::Operation Operation::Describe() const {
   return description;
 }
 
+uint64_t Operation::result_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return result_.ByteSizeLong();
+}
+
 absl::StatusOr<std::shared_ptr<Operation>> OperationTable::Find(const std::string& id,
                                                                 const std::string& kind) const {
   if (id.empty() || id.size() > kMaxIdBytes) {
@@ -88,10 +95,22 @@ absl::StatusOr<std::shared_ptr<Operation>> OperationTable::Find(const std::strin
 void OperationTable::Add(std::shared_ptr<Operation> operation) {
   order_.push_back(operation->id());
   operations_[operation->id()] = std::move(operation);
-  if (order_.size() > kRemembered) {
-    operations_.erase(order_.front());
-    order_.pop_front();
+  while (order_.size() > kRemembered || (order_.size() > 1 && ResultBytes() > kRememberedBytes)) {
+    ForgetOldest();
   }
+}
+
+void OperationTable::ForgetOldest() {
+  operations_.erase(order_.front());
+  order_.pop_front();
+}
+
+uint64_t OperationTable::ResultBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, operation] : operations_) {
+    bytes += operation->result_bytes();
+  }
+  return bytes;
 }
 
 }  // namespace moment::session

@@ -41,6 +41,8 @@ class Operation {
   v1::StepDone step() const;
   // At any time, as GetOperation answers.
   v1::Operation Describe() const;
+  // Bytes of what is kept for whoever asks later.
+  uint64_t result_bytes() const;
 
  private:
   const std::string id_;
@@ -53,7 +55,8 @@ class Operation {
   std::vector<uint32_t> final_buckets_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The operations of one session by their ids; old finished ones are forgotten. Not thread-safe.
+// The operations of one session by their ids; old finished ones are forgotten, sooner if their
+// results are large. Not thread-safe.
 class OperationTable {
  public:
   // nullptr if it is not known; INVALID_ARGUMENT if it is of another kind, or the id is unfit.
@@ -63,6 +66,9 @@ class OperationTable {
   void Add(std::shared_ptr<Operation> operation);
 
  private:
+  void ForgetOldest();
+  uint64_t ResultBytes() const;
+
   absl::flat_hash_map<std::string, std::shared_ptr<Operation>> operations_;
   std::deque<std::string> order_;  // oldest first
 };

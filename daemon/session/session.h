@@ -74,6 +74,10 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<v1::RefreshResponse> Refresh(const v1::RefreshRequest& request);
   absl::StatusOr<v1::MaterializeResponse> Materialize(const v1::MaterializeRequest& request);
   absl::StatusOr<v1::RollbackResponse> Rollback(const v1::RollbackRequest& request);
+  absl::StatusOr<v1::ReadTensorResponse> ReadTensor(const v1::ReadTensorRequest& request);
+  absl::StatusOr<v1::WriteTensorResponse> WriteTensor(const v1::WriteTensorRequest& request);
+  absl::StatusOr<v1::ResetMomentsResponse> ResetMoments(const v1::ResetMomentsRequest& request);
+  absl::StatusOr<v1::DigestResponse> Digest(const v1::DigestRequest& request);
   absl::StatusOr<v1::Operation> GetOperation(const std::string& operation) const;
   absl::StatusOr<v1::CloseResponse> Close();
 
@@ -118,6 +122,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // The store has state that this session did not promise to discard.
   absl::Status CheckHasState(absl::string_view call) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRefresh(const v1::RefreshRequest& request) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // State, and the trainer's memory if buffers move.
+  absl::Status CheckTensors(absl::string_view call, bool moves_buffers) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckMaterialize() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRollback() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -15,19 +15,22 @@ absl::StatusOr<std::vector<bool>> Members(const v1::TensorSet& set, uint64_t ten
   return members;
 }
 
+void AppendTensor(uint32_t tensor, v1::TensorSet& set) {
+  v1::TensorRun* last = set.runs_size() == 0 ? nullptr : set.mutable_runs(set.runs_size() - 1);
+  if (last != nullptr && last->first() + last->count() == tensor) {
+    last->set_count(last->count() + 1);
+  } else {
+    v1::TensorRun* run = set.add_runs();
+    run->set_first(tensor);
+    run->set_count(1);
+  }
+}
+
 v1::TensorSet ToTensorSet(const std::vector<bool>& members) {
   v1::TensorSet set;
   for (size_t tensor = 0; tensor < members.size(); ++tensor) {
-    if (!members[tensor]) {
-      continue;
-    }
-    if (tensor > 0 && members[tensor - 1]) {
-      v1::TensorRun* run = set.mutable_runs(set.runs_size() - 1);
-      run->set_count(run->count() + 1);
-    } else {
-      v1::TensorRun* run = set.add_runs();
-      run->set_first(static_cast<uint32_t>(tensor));
-      run->set_count(1);
+    if (members[tensor]) {
+      AppendTensor(static_cast<uint32_t>(tensor), set);
     }
   }
   return set;

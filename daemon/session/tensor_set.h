@@ -19,6 +19,9 @@ absl::Status ForEachTensor(const v1::TensorSet& set, uint64_t tensor_count, absl
 absl::StatusOr<std::vector<bool>> Members(const v1::TensorSet& set, uint64_t tensor_count,
                                           absl::string_view what);
 
+// Adds a tensor behind all that the set has.
+void AppendTensor(uint32_t tensor, v1::TensorSet& set);
+
 // The runs of the tensors for which `members` is true.
 v1::TensorSet ToTensorSet(const std::vector<bool>& members);
 

@@ -8,20 +8,6 @@
 namespace moment::session {
 namespace {
 
-absl::StatusOr<device::DataType> CheckType(v1::DataType type, absl::string_view what) {
-  switch (type) {
-    case v1::DATA_TYPE_FLOAT32:
-      return device::DataType::kFloat32;
-    case v1::DATA_TYPE_BFLOAT16:
-      return device::DataType::kBFloat16;
-    case v1::DATA_TYPE_FLOAT16:
-      return device::DataType::kFloat16;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat(what, " has type ", v1::DataType_Name(type),
-                                                     "; it must be FLOAT32, BFLOAT16 or FLOAT16"));
-  }
-}
-
 absl::StatusOr<std::string> TransportOf(const v1::Region& region) {
   switch (region.memory_case()) {
     case v1::Region::kRing:
@@ -83,6 +69,20 @@ absl::Status CheckTensor(const v1::TensorLocation& location, const v1::Layout& l
 
 }  // namespace
 
+absl::StatusOr<device::DataType> ToElementType(v1::DataType type, absl::string_view what) {
+  switch (type) {
+    case v1::DATA_TYPE_FLOAT32:
+      return device::DataType::kFloat32;
+    case v1::DATA_TYPE_BFLOAT16:
+      return device::DataType::kBFloat16;
+    case v1::DATA_TYPE_FLOAT16:
+      return device::DataType::kFloat16;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(what, " has type ", v1::DataType_Name(type),
+                                                     "; it must be FLOAT32, BFLOAT16 or FLOAT16"));
+  }
+}
+
 uint64_t ElementCount(const v1::Tensor& tensor) {
   uint64_t count = 1;
   for (const uint64_t extent : tensor.shape()) {
@@ -104,11 +104,11 @@ absl::StatusOr<TrainerMemory> TrainerMemory::Create(const v1::AttachRequest& req
   MOMENT_RETURN_IF_ERROR(AddRegions(request.regions(), memory.regions_, &memory.transports_));
   for (const v1::Tensor& tensor : layout.tensors()) {
     MOMENT_ASSIGN_OR_RETURN(const device::DataType type,
-                            CheckType(tensor.parameter_type(), tensor.name()));
+                            ToElementType(tensor.parameter_type(), tensor.name()));
     memory.gradient_types_.push_back(type);
   }
   for (const v1::GradientType& typed : request.gradient_types()) {
-    MOMENT_ASSIGN_OR_RETURN(const device::DataType type, CheckType(typed.type(), "a gradient"));
+    MOMENT_ASSIGN_OR_RETURN(const device::DataType type, ToElementType(typed.type(), "a gradient"));
     MOMENT_RETURN_IF_ERROR(ForEachTensor(typed.tensors(), memory.gradient_types_.size(),
                                          "gradient_types", [&](uint32_t tensor) {
                                            memory.gradient_types_[tensor] = type;

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "daemon/device/types.h"
 #include "daemon/store/layout.h"
 #include "moment/v1/optimizer.pb.h"
@@ -39,6 +40,9 @@ class TrainerMemory {
   std::vector<device::DataType> gradient_types_;  // by tensor
   std::vector<std::string> transports_;
 };
+
+// INVALID_ARGUMENT naming `what` for types that no buffer may have.
+absl::StatusOr<device::DataType> ToElementType(v1::DataType type, absl::string_view what);
 
 uint64_t ElementCount(const v1::Tensor& tensor);
 

@@ -83,8 +83,12 @@ absl::Status MemoryTrainer::Execute(const device::TransportCommand& command) {
   if (command.runs.size() > options_.max_runs || command.slot >= slots_.size()) {
     return absl::InvalidArgumentError("a command beyond the transport's limits");
   }
-  Buffers& buffers = command.op == device::TransportOp::kGradientsIn ? gradients : parameters;
   for (const device::TransportRun& run : command.runs) {
+    Buffers* found = BuffersOf(command, run);
+    if (found == nullptr) {
+      return absl::InvalidArgumentError("segments of another binding");
+    }
+    Buffers& buffers = *found;
     if (run.tensor >= buffers.size() ||
         run.tensor_offset_bytes + run.length_bytes > buffers[run.tensor].size()) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", run.tensor, " has no such buffer"));
@@ -94,10 +98,28 @@ absl::Status MemoryTrainer::Execute(const device::TransportCommand& command) {
     }
     std::byte* tensor = buffers[run.tensor].data() + run.tensor_offset_bytes;
     std::byte* in_slot = slots_[command.slot].data() + run.slot_offset_bytes;
-    const bool out = command.op == device::TransportOp::kParametersOut;
+    const bool out = command.op == device::TransportOp::kParametersOut ||
+                     command.op == device::TransportOp::kSegmentsOut;
     std::memcpy(out ? tensor : in_slot, out ? in_slot : tensor, run.length_bytes);
   }
   return absl::OkStatus();
+}
+
+MemoryTrainer::Buffers* MemoryTrainer::BuffersOf(const device::TransportCommand& command,
+                                                 const device::TransportRun& run) {
+  switch (command.op) {
+    case device::TransportOp::kGradientsIn:
+      return &gradients;
+    case device::TransportOp::kParametersIn:
+    case device::TransportOp::kParametersOut:
+      return &parameters;
+    case device::TransportOp::kSegmentsIn:
+    case device::TransportOp::kSegmentsOut:
+      return command.binding == binding && run.segment < device::kSegmentCount
+                 ? &segments[run.segment]
+                 : nullptr;
+  }
+  return nullptr;
 }
 
 }  // namespace moment::pipeline

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/memory.h"
+#include "daemon/device/device.h"
 #include "daemon/device/transport.h"
 
 namespace moment::pipeline {
@@ -32,6 +33,8 @@ class MemoryTrainer : public device::Transport {
   // Touched by the caller only while no call of the pipeline is under way.
   Buffers parameters;
   Buffers gradients;
+  Buffers segments[device::kSegmentCount];  // what a Read or Write moves
+  uint64_t binding = 0;                     // of `segments`: commands of others find no buffer
 
   // Every command from here on, the waiting ones included, fails as if the trainer were gone;
   // `after` commands more are still done.
@@ -56,6 +59,7 @@ class MemoryTrainer : public device::Transport {
   }
   void Main();
   absl::Status Execute(const device::TransportCommand& command);
+  Buffers* BuffersOf(const device::TransportCommand& command, const device::TransportRun& run);
 
   const Options options_;
   std::vector<base::AlignedBuffer> slots_;

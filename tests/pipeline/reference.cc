@@ -8,10 +8,16 @@
 namespace moment::pipeline {
 namespace {
 
-uint64_t SizeOf(const ModelTypes& types, int segment) {
-  return segment == device::kMain     ? 4
-         : segment == device::kExpAvg ? SizeBytes(types.exp_avg)
-                                      : SizeBytes(types.exp_avg_sq);
+device::DataType TypeOf(const ModelTypes& types, int segment) {
+  return segment == device::kMain     ? device::DataType::kFloat32
+         : segment == device::kExpAvg ? types.exp_avg
+                                      : types.exp_avg_sq;
+}
+
+void Convert(const std::vector<std::byte>& from, device::DataType from_type,
+             std::vector<std::byte>& to, device::DataType to_type, uint64_t count) {
+  device::FindConvertKernel(device::BestInstructionSet(), from_type, to_type)(from.data(),
+                                                                              to.data(), count);
 }
 
 }  // namespace
@@ -40,7 +46,7 @@ Reference::Reference(const std::vector<uint64_t>& sizes, const ModelTypes& types
     tensors_[i].count = sizes[i];
     tensors_[i].parameter.resize(sizes[i] * SizeBytes(types.parameter));
     for (int s = 0; s < device::kSegmentCount; ++s) {
-      tensors_[i].segments[s].resize(sizes[i] * SizeOf(types, s));
+      tensors_[i].segments[s].resize(sizes[i] * SizeBytes(TypeOf(types, s)));
     }
   }
 }
@@ -60,6 +66,30 @@ void Reference::Refresh(size_t tensor, const std::vector<std::byte>& parameter, 
     of.segments[segment].assign(of.segments[segment].size(), std::byte{0});
   }
   of.t = 0;
+}
+
+void Reference::Write(size_t tensor, int segment, const std::vector<std::byte>& bytes,
+                      device::DataType type) {
+  ReferenceTensor& of = tensors_[tensor];
+  Convert(bytes, type, of.segments[segment], TypeOf(types_, segment), of.count);
+}
+
+void Reference::WriteZeros(size_t tensor, int segment) {
+  std::vector<std::byte>& bytes = tensors_[tensor].segments[segment];
+  bytes.assign(bytes.size(), std::byte{0});
+}
+
+std::vector<std::byte> Reference::Read(size_t tensor, int segment, device::DataType type) const {
+  const ReferenceTensor& of = tensors_[tensor];
+  std::vector<std::byte> bytes(of.count * SizeBytes(type));
+  Convert(of.segments[segment], TypeOf(types_, segment), bytes, type, of.count);
+  return bytes;
+}
+
+void Reference::Materialize(size_t tensor) {
+  ReferenceTensor& of = tensors_[tensor];
+  Convert(of.segments[device::kMain], device::DataType::kFloat32, of.parameter, types_.parameter,
+          of.count);
 }
 
 void Reference::Step(const std::vector<std::vector<std::byte>>& gradients,

@@ -40,6 +40,16 @@ class Reference {
             const std::vector<device::Hyperparameters>& groups,
             const std::vector<uint32_t>& group_of);
 
+  // `bytes` of this type -> the segment.
+  void Write(size_t tensor, int segment, const std::vector<std::byte>& bytes,
+             device::DataType type);
+  void WriteZeros(size_t tensor, int segment);
+  void SetT(size_t tensor, uint64_t t) { tensors_[tensor].t = t; }
+  // The segment in this type.
+  std::vector<std::byte> Read(size_t tensor, int segment, device::DataType type) const;
+  // The parameter follows the main.
+  void Materialize(size_t tensor);
+
   const std::vector<ReferenceTensor>& tensors() const { return tensors_; }
   const std::vector<std::byte>& Parameter(size_t tensor) const {
     return tensors_[tensor].parameter;

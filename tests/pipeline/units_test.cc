@@ -101,7 +101,7 @@ TEST_CASE("PartPlan: every part fits a slot, aligned, and together they are the 
   types[2].gradient = device::DataType::kBFloat16;
   types[4].parameter = device::DataType::kFloat16;
   const uint64_t slot_bytes = GENERATE(as<uint64_t>{}, 70'000, 500'000, 64'000'000);
-  const auto parts = PartPlan::Create(plan, types, slot_bytes);
+  const auto parts = PartPlan::Create(plan, ArraysOf(types), slot_bytes);
   REQUIRE(parts.status() == absl::OkStatus());
   for (uint32_t c = 0; c < plan.chunks().size(); ++c) {
     uint64_t element = 0;
@@ -122,7 +122,8 @@ TEST_CASE("PartPlan: every part fits a slot, aligned, and together they are the 
     }
     CHECK(element == plan.chunks()[c].elements);
   }
-  CHECK(PartPlan::Create(plan, types, 4096).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(PartPlan::Create(plan, ArraysOf(types), 4096).status().code() ==
+        absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("Residency: what fits stays, the rest has a window", "[pipeline]") {

@@ -92,6 +92,10 @@ def test_the_structs_have_the_sizes_of_the_header(tmp_path):
         "moment_group": c.Group,
         "moment_statistics": c.Statistics,
         "moment_step_options": c.StepOptions,
+        "moment_buffer": c.Buffer,
+        "moment_tensor_steps": c.TensorSteps,
+        "moment_write_options": c.WriteOptions,
+        "moment_tensor_digest": c.TensorDigest,
         "moment_operation": c.Operation,
     }
     lines = []

@@ -124,6 +124,9 @@ std::optional<pipeline::Position> FakePipeline::applied() const {
 
 std::vector<uint64_t> FakePipeline::applied_t() const {
   absl::MutexLock lock(&disk_->mutex);
+  if (!disk_->t.empty()) {
+    return disk_->t;
+  }
   return std::vector<uint64_t>(2, disk_->applied.has_value() ? disk_->applied->sequence : 0);
 }
 
@@ -148,13 +151,7 @@ absl::StatusOr<v1::StepStatistics> FakePipeline::Step(const pipeline::StepParame
   parameters.bucket_final(0);
   absl::MutexLock lock(&disk_->mutex);
   disk_->calls.push_back(absl::StrCat("step ", parameters.sequence));
-  disk_->in_step = true;
-  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_->mutex) {
-    return !disk_->hold || !aborted_.ok();
-  };
-  disk_->mutex.Await(absl::Condition(&free));
-  disk_->in_step = false;
-  if (const absl::Status aborted = std::exchange(aborted_, absl::OkStatus()); !aborted.ok()) {
+  if (const absl::Status aborted = WaitWhileHeld(); !aborted.ok()) {
     return aborted;
   }
   if (std::exchange(disk_->fail_next, false)) {
@@ -164,6 +161,16 @@ absl::StatusOr<v1::StepStatistics> FakePipeline::Step(const pipeline::StepParame
   v1::StepStatistics statistics;
   statistics.set_chunks(1);
   return statistics;
+}
+
+absl::Status FakePipeline::WaitWhileHeld() {
+  disk_->in_step = true;
+  const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_->mutex) {
+    return !disk_->hold || !aborted_.ok();
+  };
+  disk_->mutex.Await(absl::Condition(&free));
+  disk_->in_step = false;
+  return std::exchange(aborted_, absl::OkStatus());
 }
 
 absl::Status FakePipeline::Skip(uint64_t sequence, const std::string& step_id, const std::string&) {
@@ -201,6 +208,35 @@ absl::StatusOr<v1::CommitInfo> FakePipeline::Rollback(uint64_t sequence) {
   absl::MutexLock lock(&disk_->mutex);
   disk_->applied = pipeline::Position{sequence, std::string(16, 'r')};
   return Commit();
+}
+
+absl::Status FakePipeline::Read(const pipeline::ReadParameters& parameters) {
+  absl::MutexLock lock(&disk_->mutex);
+  disk_->calls.push_back("read");
+  disk_->last_read = parameters;
+  return WaitWhileHeld();
+}
+
+absl::StatusOr<v1::CommitInfo> FakePipeline::Write(const pipeline::WriteParameters& parameters) {
+  absl::MutexLock lock(&disk_->mutex);
+  disk_->calls.push_back("write");
+  disk_->last_write = parameters;
+  if (const absl::Status aborted = WaitWhileHeld(); !aborted.ok()) {
+    return aborted;
+  }
+  return Commit();
+}
+
+absl::StatusOr<std::vector<pipeline::TensorDigest>> FakePipeline::Digest(
+    const std::vector<bool>& tensors) {
+  Note("digest");
+  std::vector<pipeline::TensorDigest> digests;
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i]) {
+      digests.push_back({i, {10 + i, 20 + i, 30 + i}});
+    }
+  }
+  return digests;
 }
 
 void FakePipeline::Abort(absl::Status status) {

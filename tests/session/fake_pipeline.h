@@ -51,10 +51,13 @@ struct FakeDisk {
   std::optional<pipeline::Position> applied ABSL_GUARDED_BY(mutex);
   uint64_t committed ABSL_GUARDED_BY(mutex) = 0;
   std::vector<std::string> calls ABSL_GUARDED_BY(mutex);  // "step 1", "materialize", "drain", ...
-  bool hold ABSL_GUARDED_BY(mutex) = false;               // steps wait until it is false
+  bool hold ABSL_GUARDED_BY(mutex) = false;               // steps and writes wait until it is false
   bool in_step ABSL_GUARDED_BY(mutex) = false;
   bool fail_next ABSL_GUARDED_BY(mutex) = false;
   std::vector<uint32_t> added ABSL_GUARDED_BY(mutex);
+  pipeline::ReadParameters last_read ABSL_GUARDED_BY(mutex);
+  pipeline::WriteParameters last_write ABSL_GUARDED_BY(mutex);
+  std::vector<uint64_t> t ABSL_GUARDED_BY(mutex);  // empty: the sequence
 
   void Hold();
   void Release();
@@ -80,12 +83,18 @@ class FakePipeline : public pipeline::StatePipeline {
   absl::StatusOr<v1::CommitInfo> Refresh(const pipeline::RefreshParameters& parameters) override;
   absl::Status Materialize(const std::vector<bool>& tensors) override;
   absl::StatusOr<v1::CommitInfo> Rollback(uint64_t sequence) override;
+  absl::Status Read(const pipeline::ReadParameters& parameters) override;
+  absl::StatusOr<v1::CommitInfo> Write(const pipeline::WriteParameters& parameters) override;
+  absl::StatusOr<std::vector<pipeline::TensorDigest>> Digest(
+      const std::vector<bool>& tensors) override;
   void Abort(absl::Status status) override;
   absl::Status Drain() override;
   pipeline::PipelineStatus Status() const override;
 
  private:
   void Note(const std::string& call) const;
+  // Waits while the disk holds; the status that it was aborted with.
+  absl::Status WaitWhileHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_->mutex);
   v1::CommitInfo Commit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_->mutex);
 
   const std::shared_ptr<FakeDisk> disk_;

@@ -204,7 +204,7 @@ typedef struct moment_commit {
 typedef struct moment_info {
   size_t struct_size;
   int32_t empty;            /* the whole store must be refreshed before the first step */
-  int32_t parameters_stale; /* materialize (or refresh the whole store) before the next step */
+  int32_t parameters_stale; /* materialize (or refresh) before the next step */
   int32_t step_in_flight;   /* a step was given up: resend it, materialize or roll back */
   int32_t rewound;
   uint64_t sequence; /* of the last answered step */
@@ -362,6 +362,91 @@ MOMENT_API moment_status moment_materialize(moment_store* store, const moment_ru
 MOMENT_API moment_status moment_rollback(moment_store* store, uint64_t sequence,
                                          moment_commit* commit);
 
+/* ---- the state by tensor ----------------------------------------------------------------------
+ */
+
+typedef enum moment_segment {
+  MOMENT_SEGMENT_MAIN = 0,
+  MOMENT_SEGMENT_EXP_AVG = 1,
+  MOMENT_SEGMENT_EXP_AVG_SQ = 2
+} moment_segment;
+
+/* All elements of one segment of one tensor, contiguous, in ordinary host memory. The daemon
+ * converts between `type` and the type that the segment is stored in: it widens exactly and narrows
+ * to nearest even; equal types are copied bit for bit. */
+typedef struct moment_buffer {
+  uint32_t tensor; /* caller's index; each segment of a tensor at most once a call */
+  moment_segment segment;
+  void* data;       /* NULL in a write: the segment becomes zero; or the tensor is empty */
+  moment_type type; /* of the elements of `data`: fp32 (the default), bf16, fp16 */
+} moment_buffer;
+
+/* Adam's t of one tensor. */
+typedef struct moment_tensor_steps {
+  uint32_t tensor; /* caller's index */
+  uint64_t t;      /* at most 2^53 */
+} moment_tensor_steps;
+
+/* Segments of the last applied step -> buffers, in one look at the state, whether it is committed
+ * or not. Moments that are still zero are not read from the disk. `t`, if not NULL, has room for
+ * `count` values: that of each buffer's tensor. Needs moment_attach().
+ *   INVALID_ARGUMENT     an index, segment or type that does not exist, no data, a segment twice
+ *   FAILED_PRECONDITION  an empty store, a tensor that moment_added() names, nothing attached
+ *   DATA_LOSS            a file is damaged; the buffers are then undefined */
+MOMENT_API moment_status moment_read_tensors(moment_store* store, const moment_buffer* buffers,
+                                             size_t count, uint64_t* t);
+
+typedef struct moment_write_options {
+  size_t struct_size;
+  const moment_buffer* buffers; /* `data` is only read */
+  size_t buffer_count;
+  const moment_tensor_steps* steps; /* t to set, of any tensors, each once; others keep theirs */
+  size_t step_count;
+  /* Parameters whose mains are written here are not those of the store any more: the next step is
+   * refused until they are materialized, or refreshed (then the parameters count). Not 0: the
+   * caller vouches for them; say, it has loaded parameters and mains from one checkpoint. */
+  int32_t parameters_match;
+} moment_write_options;
+
+#define MOMENT_WRITE_OPTIONS_INIT \
+  { sizeof(moment_write_options), NULL, 0, NULL, 0, 0 }
+
+/* Buffers -> segments, of many tensors in one commit: after it all of them are there, before it
+ * (and after a crash or an error) none. The sequence stays; what is not listed stays. Buffers move
+ * only with moment_attach(); zeros and t need none. A lost daemon is waited for and the call sent
+ * again. `commit` may be NULL. Errors as of moment_read_tensors(), and FAILED_PRECONDITION  a step
+ * in flight, a rewound store RESOURCE_EXHAUSTED   no disk for one more image of what changes */
+MOMENT_API moment_status moment_write_tensors(moment_store* store,
+                                              const moment_write_options* options,
+                                              moment_commit* commit);
+
+/* exp_avg, exp_avg_sq and t of these tensors become zero, in one commit; mains stay. `runs` NULL:
+ * of all. `commit` may be NULL. Errors as of moment_write_tensors(). */
+MOMENT_API moment_status moment_reset_moments(moment_store* store, const moment_run* runs,
+                                              size_t run_count, moment_commit* commit);
+
+/* XXH3-64 of a tensor's segments, of their bytes as they are stored: equal for equal contents and
+ * types, however a store cuts its files. */
+typedef struct moment_tensor_digest {
+  uint32_t tensor; /* caller's index */
+  uint64_t main;
+  uint64_t exp_avg;
+  uint64_t exp_avg_sq;
+  uint64_t t;
+} moment_tensor_digest;
+
+/* Of the last applied step; changes nothing. `runs` NULL: of all. Writes up to `capacity` of them,
+ * by rising index, and their whole number to `count`. */
+MOMENT_API moment_status moment_digest(moment_store* store, const moment_run* runs,
+                                       size_t run_count, moment_tensor_digest* digests,
+                                       size_t capacity, size_t* count);
+
+/* Adam's t of every tensor, in the caller's order: writes up to `capacity` values, and how many
+ * tensors there are to `count`. Reads nothing from the disk. 0 for tensors that moment_added()
+ * names. */
+MOMENT_API moment_status moment_steps(moment_store* store, uint64_t* t, size_t capacity,
+                                      size_t* count);
+
 /* ---- operations, errors -----------------------------------------------------------------------
  */
 
@@ -378,8 +463,8 @@ typedef struct moment_operation {
 #define MOMENT_OPERATION_INIT \
   { sizeof(moment_operation) }
 
-/* Progress of a refresh, materialize or rollback. With `id` NULL: of the one that runs in another
- * thread, or ran last. */
+/* Progress of a refresh, materialize, rollback, read, write, reset or digest. With `id` NULL: of
+ * the one that runs in another thread, or ran last. */
 MOMENT_API moment_status moment_get_operation(moment_store* store, const char* id,
                                               moment_operation* operation);
 

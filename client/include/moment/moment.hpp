@@ -107,15 +107,26 @@ struct Step {
   bool resend = false;
 };
 
+// One segment of a tensor; fields as in moment_buffer.
+using Buffer = moment_buffer;
+
+struct Write {
+  std::vector<Buffer> buffers;
+  std::vector<moment_tensor_steps> steps;
+  bool parameters_match = false;
+};
+
 // One open store. Movable; closed by its destructor, which hides the errors of closing: call
 // Close() to see them.
 class Store {
  public:
   explicit Store(const OpenOptions& options) { Open(options); }
   ~Store() { moment_close(store_); }
-  Store(Store&& other) noexcept : store_(std::exchange(other.store_, nullptr)) {}
+  Store(Store&& other) noexcept
+      : store_(std::exchange(other.store_, nullptr)), tensor_count_(other.tensor_count_) {}
   Store& operator=(Store&& other) noexcept {
     std::swap(store_, other.store_);
+    std::swap(tensor_count_, other.tensor_count_);
     return *this;
   }
   Store(const Store&) = delete;
@@ -180,6 +191,51 @@ class Store {
     moment_commit commit = {};
     Check(moment_rollback(store_, sequence, &commit));
     return commit;
+  }
+
+  // Adam's t of each buffer's tensor.
+  std::vector<uint64_t> Read(const std::vector<Buffer>& buffers) {
+    std::vector<uint64_t> t(buffers.size());
+    Check(moment_read_tensors(store_, buffers.data(), buffers.size(), t.data()));
+    return t;
+  }
+  moment_commit WriteTensors(const Write& write) {
+    moment_write_options options = MOMENT_WRITE_OPTIONS_INIT;
+    options.buffers = write.buffers.data();
+    options.buffer_count = write.buffers.size();
+    options.steps = write.steps.data();
+    options.step_count = write.steps.size();
+    options.parameters_match = write.parameters_match;
+    moment_commit commit = {};
+    Check(moment_write_tensors(store_, &options, &commit));
+    return commit;
+  }
+  moment_commit ResetMoments(const std::vector<moment_run>& tensors) {
+    const moment_run none = {0, 0};  // a list without tensors is not NULL, which means all
+    moment_commit commit = {};
+    Check(moment_reset_moments(store_, tensors.empty() ? &none : tensors.data(), tensors.size(),
+                               &commit));
+    return commit;
+  }
+  moment_commit ResetAllMoments() {
+    moment_commit commit = {};
+    Check(moment_reset_moments(store_, nullptr, 0, &commit));
+    return commit;
+  }
+  // Of all tensors.
+  std::vector<moment_tensor_digest> Digest() {
+    std::vector<moment_tensor_digest> digests(tensor_count_);
+    size_t count = 0;
+    Check(moment_digest(store_, nullptr, 0, digests.data(), digests.size(), &count));
+    digests.resize(count);
+    return digests;
+  }
+  // Adam's t of every tensor.
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> t(tensor_count_);
+    size_t count = 0;
+    Check(moment_steps(store_, t.data(), t.size(), &count));
+    return t;
   }
 
   moment_info Info() const {
@@ -268,9 +324,11 @@ class Store {
     options.connect_for_seconds = from.connect_for_seconds;
     options.retry_for_seconds = from.retry_for_seconds;
     Check(moment_open(&options, &store_));
+    tensor_count_ = tensors.size();
   }
 
   moment_store* store_ = nullptr;
+  size_t tensor_count_ = 0;
 };
 
 }  // namespace moment

@@ -38,6 +38,7 @@ PROFILES = {
     "te": 5,
     "torch-cpu-ieee": 6,
 }
+SEGMENTS = {"main": 0, "exp_avg": 1, "exp_avg_sq": 2}
 RESUMES = {None: 0, "never": 1, "must": 2, "auto": 3}
 
 
@@ -191,6 +192,35 @@ class StepOptions(ctypes.Structure):
     ]
 
 
+class Buffer(ctypes.Structure):
+    _fields_ = [("tensor", c_uint32), ("segment", c_int), ("data", c_void_p), ("type", c_int)]
+
+
+class TensorSteps(ctypes.Structure):
+    _fields_ = [("tensor", c_uint32), ("t", c_uint64)]
+
+
+class WriteOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("buffers", POINTER(Buffer)),
+        ("buffer_count", c_size_t),
+        ("steps", POINTER(TensorSteps)),
+        ("step_count", c_size_t),
+        ("parameters_match", c_int32),
+    ]
+
+
+class TensorDigest(ctypes.Structure):
+    _fields_ = [
+        ("tensor", c_uint32),
+        ("main", c_uint64),
+        ("exp_avg", c_uint64),
+        ("exp_avg_sq", c_uint64),
+        ("t", c_uint64),
+    ]
+
+
 class Operation(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -221,6 +251,18 @@ _PROTOTYPES = {
     "moment_refresh_all": [c_void_p, c_int32, c_uint64, c_char_p, c_size_t, POINTER(Commit)],
     "moment_materialize": [c_void_p, POINTER(Run), c_size_t],
     "moment_rollback": [c_void_p, c_uint64, POINTER(Commit)],
+    "moment_read_tensors": [c_void_p, POINTER(Buffer), c_size_t, POINTER(c_uint64)],
+    "moment_write_tensors": [c_void_p, POINTER(WriteOptions), POINTER(Commit)],
+    "moment_reset_moments": [c_void_p, POINTER(Run), c_size_t, POINTER(Commit)],
+    "moment_digest": [
+        c_void_p,
+        POINTER(Run),
+        c_size_t,
+        POINTER(TensorDigest),
+        c_size_t,
+        POINTER(c_size_t),
+    ],
+    "moment_steps": [c_void_p, POINTER(c_uint64), c_size_t, POINTER(c_size_t)],
     "moment_get_operation": [c_void_p, c_char_p, POINTER(Operation)],
     "moment_cancel": [c_void_p],
 }

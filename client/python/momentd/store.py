@@ -4,7 +4,7 @@ import ctypes
 import os
 import weakref
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from momentd import _library as c
 from momentd._caller import Caller, raise_for
@@ -63,6 +63,30 @@ class Group:
     mode: int = c.ADAMW
     maximize: bool = False
     gradient_scale: float = 1.0
+
+
+class Buffer(NamedTuple):
+    """Memory of all elements of one segment ("main", "exp_avg", "exp_avg_sq") of a tensor.
+
+    address: of contiguous elements in host memory; None in a write: the segment becomes zero.
+    type: of those elements; the daemon converts to and from what is stored (exactly where it widens,
+        to nearest even where it narrows).
+    """
+
+    tensor: int
+    segment: str
+    address: Optional[int]
+    type: int = c.FLOAT32
+
+
+class Digest(NamedTuple):
+    """XXH3-64 of a tensor's segments as they are stored, and Adam's t."""
+
+    tensor: int
+    main: int
+    exp_avg: int
+    exp_avg_sq: int
+    t: int
 
 
 class Commit(NamedTuple):
@@ -166,6 +190,15 @@ def _runs(indices):
     return (c.Run * len(runs))(*[tuple(run) for run in runs])
 
 
+def _buffers(buffers):
+    return (c.Buffer * len(buffers))(
+        *[
+            (tensor, _choice(c.SEGMENTS, segment, "segment"), address, kind)
+            for tensor, segment, address, kind in buffers
+        ]
+    )
+
+
 def _pointers(addresses):
     return (ctypes.c_void_p * len(addresses))(*addresses)
 
@@ -255,6 +288,7 @@ class Store:
 
     def __init__(self, options: Options):
         self._library = c.load()
+        self._tensor_count = len(options.tensors)
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._closer = None
@@ -400,6 +434,69 @@ class Store:
 
     def rollback(self, sequence: int) -> Commit:
         return self._committing(self._library.moment_rollback, sequence)
+
+    def read(self, buffers: Sequence[Buffer]):
+        """Segments of the last applied step -> buffers, all of one state.
+
+        A segment of a tensor may stand there once. Returns Adam's t of each buffer's tensor.
+        """
+        t = (ctypes.c_uint64 * len(buffers))()
+        self._wait(self._library.moment_read_tensors, _buffers(buffers), len(buffers), t)
+        return list(t)
+
+    def write(
+        self,
+        buffers: Sequence[Buffer],
+        steps: Optional[Mapping[int, int]] = None,
+        parameters_match: bool = False,
+    ) -> Commit:
+        """Buffers -> segments of many tensors, and t, in one commit; what is not named stays.
+
+        steps: Adam's t by tensor.
+        parameters_match: the parameters of the mains that are written fit them already. Otherwise the
+            next step is refused until these tensors are materialized, or refreshed.
+        """
+        array = _buffers(buffers)
+        steps = dict(steps or {})
+        t = (c.TensorSteps * len(steps))(*steps.items())
+        options = c.WriteOptions(
+            struct_size=ctypes.sizeof(c.WriteOptions),
+            buffers=array,
+            buffer_count=len(array),
+            steps=t,
+            step_count=len(t),
+            parameters_match=parameters_match,
+        )
+        return self._committing(self._library.moment_write_tensors, ctypes.byref(options))
+
+    def reset_moments(self, tensors: Optional[Sequence[int]] = None) -> Commit:
+        """Zero moments and t of these tensors (None: of all), in one commit; mains stay."""
+        runs, count = self._runs_or_all(tensors)
+        return self._committing(self._library.moment_reset_moments, runs, count)
+
+    def digest(self, tensors: Optional[Sequence[int]] = None):
+        """A Digest of each of these tensors (None: of all), by rising index; changes nothing."""
+        runs, count = self._runs_or_all(tensors)
+        digests = (c.TensorDigest * self._tensor_count)()
+        found = ctypes.c_size_t()
+        self._wait(
+            self._library.moment_digest, runs, count, digests, len(digests), ctypes.byref(found)
+        )
+        return [_fields(digest, Digest) for digest in digests[: found.value]]
+
+    def steps(self):
+        """Adam's t of every tensor."""
+        t = (ctypes.c_uint64 * self._tensor_count)()
+        count = ctypes.c_size_t()
+        self._wait(self._library.moment_steps, t, len(t), ctypes.byref(count))
+        return list(t)
+
+    @staticmethod
+    def _runs_or_all(tensors):
+        if tensors is None:
+            return None, 0
+        runs = _runs(tensors)
+        return runs, len(runs)
 
     def _committing(self, function, *arguments):
         commit = c.Commit()

@@ -32,6 +32,14 @@ enum RingOp {
   RING_OP_GRADIENTS_IN = 1,    // trainer's gradients -> slot
   RING_OP_PARAMETERS_IN = 2,   // trainer's parameters -> slot
   RING_OP_PARAMETERS_OUT = 3,  // slot -> trainer's parameters
+  RING_OP_SEGMENTS_IN = 4,     // buffers of a WriteTensor -> slot
+  RING_OP_SEGMENTS_OUT = 5,    // slot -> buffers of a ReadTensor
+};
+
+enum RingSegment {
+  RING_SEGMENT_MAIN = 0,
+  RING_SEGMENT_EXP_AVG = 1,
+  RING_SEGMENT_EXP_AVG_SQ = 2,
 };
 
 enum RingResult {
@@ -61,13 +69,15 @@ struct alignas(64) RingCommand {
   // With RING_RESULT_NO_BUFFER: the run it is about, written by the client if it knows; the daemon
   // leaves MOMENT_RING_NO_RUN here.
   uint32_t failed_run;
+  // RING_OP_SEGMENTS_*: the client's number for the buffers of the call; others have no buffer.
+  uint64_t binding;
 };
 
-// Bytes [tensor_offset_bytes, + length_bytes) of tensor `tensor`'s parameter or gradient buffer, at
-// slot_offset_bytes of the slot.
+// Bytes [tensor_offset_bytes, + length_bytes) of tensor `tensor`'s parameter, gradient or segment
+// buffer, at slot_offset_bytes of the slot.
 struct RingRun {
-  uint32_t tensor;  // store index
-  uint32_t reserved;
+  uint32_t tensor;   // store index
+  uint32_t segment;  // RingSegment, for RING_OP_SEGMENTS_*; else 0
   uint64_t tensor_offset_bytes;
   uint64_t length_bytes;
   uint64_t slot_offset_bytes;

@@ -2,8 +2,10 @@
 forked from a server that has imported torch, so that a restart takes no seconds."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
+import pickle
 import sys
 import traceback
 
@@ -12,20 +14,20 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["conftest", "preload"])
 
 
-def _begin(function, rank, world, rendezvous, report, arguments):
+def _begin(function, rank, world, directory, arguments):
     import torch
 
     torch.set_num_threads(1)
     os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), str(world)
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world
+        "gloo", init_method=f"file://{directory}/rendezvous", rank=rank, world_size=world
     )
+    result = directory / f"result{rank}"
     try:
-        result = function(rank, *arguments)
+        result.write_bytes(pickle.dumps(function(rank, *arguments)))
     except BaseException:
-        report.send((False, traceback.format_exc()))
+        result.write_bytes(pickle.dumps(traceback.format_exc()))
         os._exit(1)  # as a rank that others wait for in a collective: it does not wait for them
-    report.send((True, result))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -37,18 +39,17 @@ class Job:
 
     def __init__(self, scratch, world, function, *arguments):
         Job._count += 1
-        rendezvous = scratch / f"rendezvous{Job._count}"
+        self._directory = scratch / f"job{Job._count}"
+        self._directory.mkdir()
         sys.path.insert(0, os.fspath(_HERE))
-        self._pipes, self.processes = [], []
-        for rank in range(world):
-            ours, theirs = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
-                target=_begin, args=(function, rank, world, rendezvous, theirs, arguments)
+        self.processes = [
+            _CONTEXT.Process(
+                target=_begin, args=(function, rank, world, self._directory, arguments)
             )
+            for rank in range(world)
+        ]
+        for process in self.processes:
             process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self.processes.append(process)
 
     def wait(self, timeout=120.0):
         """Until all ranks have ended, or one failed: then the others are ended, too. Returns what each
@@ -62,7 +63,7 @@ class Job:
             if failed:
                 self.end()
                 break
-        results = [self._result(pipe) for pipe in self._pipes]
+        results = [self._result(rank) for rank in range(len(self.processes))]
         return results, all(process.exitcode == 0 for process in self.processes)
 
     def end(self):
@@ -71,16 +72,17 @@ class Job:
         for process in self.processes:
             process.join()
 
-    @staticmethod
-    def _result(pipe):
+    def _result(self, rank):
         try:
-            return pipe.recv()[1] if pipe.poll() else None
-        except EOFError:
+            return pickle.loads((self._directory / f"result{rank}").read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
             return None
 
 
 def run_ranks(scratch, world, function, *arguments):
     """What function(rank, *arguments) returns on each of `world` ranks; all must end well."""
-    results, well = Job(scratch, world, function, *arguments).wait()
-    assert well, "\n".join(str(result) for result in results)
+    job = Job(scratch, world, function, *arguments)
+    results, well = job.wait()
+    exits = [process.exitcode for process in job.processes]
+    assert well, "\n".join([f"the ranks exited with {exits}", *map(str, results)])
     return results

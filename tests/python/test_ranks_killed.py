@@ -13,10 +13,9 @@ pytest.importorskip("torch.distributed")
 
 import momentd  # noqa: E402
 from launcher import Job, run_ranks  # noqa: E402
-from rank_trainer import BUILDERS, PHASES, STEPS, train  # noqa: E402
+from rank_trainer import BUILDERS, PHASES, train  # noqa: E402
 
 RANKS = 4
-KILLS = 20
 
 
 @pytest.fixture
@@ -68,12 +67,16 @@ def start_daemon(directory):
     )
 
 
-@pytest.mark.parametrize("how", BUILDERS)
-def test_a_rank_killed_at_each_step(how, scratch, daemon, chance):
-    arguments = {"socket": daemon.socket, "connect_for": 30.0}
+@pytest.mark.parametrize(
+    "how, kills, commit_every",
+    [("zero", range(20), 1), ("fsdp", range(20), 1), ("fsdp", range(2, 20, 3), 4)],
+    ids=["zero", "fsdp", "fsdp, every fourth step committed"],
+)
+def test_a_rank_killed_at_each_step(how, kills, commit_every, scratch, daemon, chance):
+    arguments = {"socket": daemon.socket, "connect_for": 30.0, "commit_every": commit_every}
     run_ranks(scratch, RANKS, train, scratch / "undisturbed", how,
               {**arguments, "job": "undisturbed"}, None)
-    for kill in range(KILLS):
+    for kill in kills:
         step, phase = kill + 1, PHASES[(kill + kill // len(PHASES)) % len(PHASES)]
         death = (step, phase, chance.randrange(2**32))
         job = Job(scratch, RANKS, _train_and_die, kill % RANKS, scratch / "killed", how,
@@ -82,9 +85,10 @@ def test_a_rank_killed_at_each_step(how, scratch, daemon, chance):
         assert not well and job.processes[kill % RANKS].exitcode == -9, results
     run_ranks(scratch, RANKS, train, scratch / "killed", how, {**arguments, "job": "killed"}, None)
     begins = check_equal(scratch / "killed", scratch / "undisturbed")
-    assert all(len(rank) == KILLS + 1 and rank == begins[0] for rank in begins)
-    for kill, begin in enumerate(begins[0][1:], start=1):
-        assert kill - 1 <= begin <= kill, f"killed in step {kill}, resumed after step {begin}"
+    assert all(len(rank) == len(kills) + 1 and rank == begins[0] for rank in begins)
+    for kill, begin in zip(kills, begins[0][1:]):
+        lost = kill + 1 - begin
+        assert 0 <= lost <= commit_every, f"killed in step {kill + 1}, resumed after step {begin}"
 
 
 def _train_and_die(rank, victim, log, how, arguments, death):
@@ -130,7 +134,3 @@ def _await_step(job, log, step):
             return True
         time.sleep(0.002)
     return False
-
-
-def test_steps_are_enough():
-    assert KILLS < STEPS

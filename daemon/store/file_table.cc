@@ -37,11 +37,57 @@ std::vector<FileTable::FileState> FileTable::Unused(uint32_t bucket) const {
   absl::MutexLock lock(&mutex_);
   std::vector<FileState> files;
   for (const Entry& entry : buckets_[bucket].entries) {
-    if (!entry.named && entry.lease == 0) {
+    if (entry.unused()) {
       files.push_back(entry.state);
     }
   }
   return files;
+}
+
+void FileTable::SetPinned(uint32_t bucket, uint32_t number) {
+  absl::MutexLock lock(&mutex_);
+  if (Entry* entry = FindEntry(bucket, number); entry != nullptr) {
+    entry->state.writable = false;
+  }
+}
+
+std::vector<uint32_t> FileTable::SurplusOf(const Bucket& bucket) {
+  uint32_t highest = 0;
+  int writable = 0;
+  for (const Entry& entry : bucket.entries) {
+    highest = std::max(highest, entry.state.number);
+    writable += entry.state.writable ? 1 : 0;
+  }
+  std::vector<uint32_t> numbers;
+  for (const Entry& entry : bucket.entries) {
+    const bool needed = entry.state.writable && writable <= kImages;
+    if (entry.unused() && !needed && entry.state.number != highest) {
+      numbers.push_back(entry.state.number);
+      writable -= entry.state.writable ? 1 : 0;
+    }
+  }
+  return numbers;
+}
+
+std::vector<FileTable::FileName> FileTable::TakeSurplus() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<FileName> names;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const std::vector<uint32_t> numbers = SurplusOf(buckets_[b]);
+    for (const uint32_t number : numbers) {
+      names.push_back({static_cast<uint32_t>(b), number});
+    }
+    std::erase_if(buckets_[b].entries, [&](const Entry& entry) {
+      return std::find(numbers.begin(), numbers.end(), entry.state.number) != numbers.end();
+    });
+  }
+  return names;
+}
+
+bool FileTable::HasSurplus() const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(buckets_.begin(), buckets_.end(),
+                     [](const Bucket& bucket) { return !SurplusOf(bucket).empty(); });
 }
 
 uint32_t FileTable::ReserveNumber(uint32_t bucket) {
@@ -53,7 +99,7 @@ std::optional<FileTable::Lease> FileTable::Take(uint32_t bucket, uint64_t id) {
   absl::MutexLock lock(&mutex_);
   Entry* chosen = nullptr;
   for (Entry& entry : buckets_[bucket].entries) {
-    const bool free = entry.state.writable && !entry.named && entry.lease == 0;
+    const bool free = entry.state.writable && entry.unused();
     if (free && (chosen == nullptr || (entry.state.fresh && !chosen->state.fresh))) {
       chosen = &entry;
     }
@@ -82,6 +128,25 @@ bool FileTable::IsNamed(uint32_t bucket, uint32_t number, uint64_t id) const {
   absl::MutexLock lock(&mutex_);
   const Entry* entry = FindEntry(bucket, number);
   return entry != nullptr && entry->named && entry->named_id == id;
+}
+
+std::shared_ptr<void> FileTable::TakeOver(uint32_t bucket, uint32_t number, uint64_t id) {
+  absl::MutexLock lock(&mutex_);
+  Entry* entry = FindEntry(bucket, number);
+  if (entry == nullptr) {
+    return nullptr;
+  }
+  ++entry->takers;
+  entry->taken_id = id;
+  return std::shared_ptr<void>(nullptr, [table = shared_from_this(), bucket, number](void*) {
+    table->ReleaseTaken(bucket, number);
+  });
+}
+
+bool FileTable::IsTakenOver(uint32_t bucket, uint32_t number, uint64_t id) const {
+  absl::MutexLock lock(&mutex_);
+  const Entry* entry = FindEntry(bucket, number);
+  return entry != nullptr && entry->takers > 0 && entry->taken_id == id;
 }
 
 void FileTable::SetRecords(const std::vector<RecordSummary>& records) {
@@ -125,6 +190,13 @@ void FileTable::Release(uint32_t bucket, uint32_t number, uint64_t lease) {
   absl::MutexLock lock(&mutex_);
   if (Entry* entry = FindEntry(bucket, number); entry != nullptr && entry->lease == lease) {
     entry->lease = 0;
+  }
+}
+
+void FileTable::ReleaseTaken(uint32_t bucket, uint32_t number) {
+  absl::MutexLock lock(&mutex_);
+  if (Entry* entry = FindEntry(bucket, number); entry != nullptr) {
+    --entry->takers;
   }
 }
 

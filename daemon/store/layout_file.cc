@@ -36,6 +36,14 @@ absl::Status ReadText(absl::string_view path, absl::string_view text,
   return absl::OkStatus();
 }
 
+absl::Status CheckVersion(absl::string_view path, uint32_t version, uint32_t known) {
+  if (version <= known) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": format version ", version, ", this program knows ", known, "; use a newer momentd"));
+}
+
 }  // namespace
 
 uint64_t LayoutDigest(const v1::Layout& layout) {
@@ -55,11 +63,7 @@ absl::StatusOr<v1::Layout> ReadLayoutText(absl::string_view path, absl::string_v
                                           uint64_t digest) {
   v1::Layout layout;
   MOMENT_RETURN_IF_ERROR(ReadText(path, text, layout));
-  if (layout.format_version() > kLayoutFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": format version ", layout.format_version(), ", this program knows ",
-                     kLayoutFormatVersion, "; use a newer momentd"));
-  }
+  MOMENT_RETURN_IF_ERROR(CheckVersion(path, layout.format_version(), kLayoutFormatVersion));
   if (LayoutDigest(layout) != digest) {
     return absl::DataLossError(absl::StrCat(path, " at offset 0: its content has digest ",
                                             absl::Hex(LayoutDigest(layout), absl::kZeroPad16),
@@ -73,16 +77,25 @@ std::string WriteStoreText(const v1::StoreFile& store) { return WriteText(store)
 absl::StatusOr<v1::StoreFile> ReadStoreText(absl::string_view path, absl::string_view text) {
   v1::StoreFile store;
   MOMENT_RETURN_IF_ERROR(ReadText(path, text, store));
-  if (store.format_version() > kStoreFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": format version ", store.format_version(), ", this program knows ",
-                     kStoreFormatVersion, "; use a newer momentd"));
-  }
+  MOMENT_RETURN_IF_ERROR(CheckVersion(path, store.format_version(), kStoreFormatVersion));
   if (store.format_version() == 0 || !IsUuid(store.store_uuid()) || !store.has_name()) {
     return absl::DataLossError(
         absl::StrCat(path, " at offset 0: format version, uuid or name are missing"));
   }
   return store;
+}
+
+std::string WritePinText(const v1::PinManifest& manifest) { return WriteText(manifest); }
+
+absl::StatusOr<v1::PinManifest> ReadPinText(absl::string_view path, absl::string_view text) {
+  v1::PinManifest manifest;
+  MOMENT_RETURN_IF_ERROR(ReadText(path, text, manifest));
+  MOMENT_RETURN_IF_ERROR(CheckVersion(path, manifest.format_version(), kPinFormatVersion));
+  if (manifest.format_version() == 0 || manifest.id().empty() || manifest.commit().id() == 0) {
+    return absl::DataLossError(
+        absl::StrCat(path, " at offset 0: format version, id or commit are missing"));
+  }
+  return manifest;
 }
 
 }  // namespace moment::store

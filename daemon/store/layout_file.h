@@ -7,12 +7,13 @@
 #include "absl/strings/string_view.h"
 #include "moment/v1/disk.pb.h"
 
-// The text of store.json and layout.<digest>.json: proto3 JSON. A layout file's name is the digest
-// of its content, so a damaged one is known by its name.
+// The text of store.json, layout.<digest>.json and a pin's manifest.json: proto3 JSON. A layout
+// file's name is the digest of its content, so a damaged one is known by its name.
 namespace moment::store {
 
 inline constexpr uint32_t kLayoutFormatVersion = 1;
 inline constexpr uint32_t kStoreFormatVersion = 1;
+inline constexpr uint32_t kPinFormatVersion = 1;
 
 // XXH3-64 of the deterministic wire form: fields in the order of their numbers, no unknown ones.
 uint64_t LayoutDigest(const v1::Layout& layout);
@@ -25,5 +26,9 @@ absl::StatusOr<v1::Layout> ReadLayoutText(absl::string_view path, absl::string_v
 std::string WriteStoreText(const v1::StoreFile& store);
 // DATA_LOSS if the text is no store file; FAILED_PRECONDITION for another format version.
 absl::StatusOr<v1::StoreFile> ReadStoreText(absl::string_view path, absl::string_view text);
+
+std::string WritePinText(const v1::PinManifest& manifest);
+// The same errors.
+absl::StatusOr<v1::PinManifest> ReadPinText(absl::string_view path, absl::string_view text);
 
 }  // namespace moment::store

@@ -134,6 +134,28 @@ std::optional<BucketFileNumbers> ParseBucketFileName(absl::string_view name) {
   return numbers;
 }
 
+std::string PinsDirectory(absl::string_view directory) {
+  return Join(directory, kPinsDirectoryName);
+}
+
+std::string PinDirectory(absl::string_view directory, absl::string_view id) {
+  return Join(PinsDirectory(directory), id);
+}
+
+std::string PinnedFileName(uint32_t bucket) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "bucket%05u", bucket);
+  return absl::StrCat(text.data(), kBucketSuffix);
+}
+
+bool IsPinnedFileName(absl::string_view name) {
+  absl::string_view digits = name;
+  uint32_t bucket = 0;
+  return absl::ConsumePrefix(&digits, kBucketPrefix) &&
+         absl::ConsumeSuffix(&digits, kBucketSuffix) && absl::SimpleAtoi(digits, &bucket) &&
+         PinnedFileName(bucket) == name;
+}
+
 std::string Describe(const v1::StoreName& name) {
   return absl::StrCat("job '", name.job(), "', role '", name.role(), "', rank ", name.rank());
 }

@@ -15,6 +15,8 @@ inline constexpr char kStoreFileName[] = "store.json";
 inline constexpr char kStoreFileTemporaryName[] = "store.json.tmp";
 inline constexpr char kCommitFileTemporaryName[] = "commit.tmp";
 inline constexpr char kPinsDirectoryName[] = "pins";
+inline constexpr char kManifestFileName[] = "manifest.json";
+inline constexpr char kManifestTemporaryName[] = "manifest.json.tmp";
 inline constexpr char kLockFileName[] = "LOCK";
 
 // A name as one component of a path, of at most 255 bytes. Names of letters, digits, '.', '_' and
@@ -48,6 +50,11 @@ struct BucketFileNumbers {
 };
 // Only names that BucketFileName makes.
 std::optional<BucketFileNumbers> ParseBucketFileName(absl::string_view name);
+
+std::string PinsDirectory(absl::string_view directory);  // of a store's directory
+std::string PinDirectory(absl::string_view directory, absl::string_view id);
+std::string PinnedFileName(uint32_t bucket);  // "bucket00000.safetensors"
+bool IsPinnedFileName(absl::string_view name);
 
 // How a store is called in messages: job 'a', role 'b', rank 0.
 std::string Describe(const v1::StoreName& name);

@@ -11,6 +11,7 @@
 #include "daemon/store/layout_check.h"
 #include "daemon/store/layout_file.h"
 #include "daemon/store/names.h"
+#include "daemon/store/pin_files.h"
 #include "daemon/store/recovery.h"
 #include "daemon/store/uuid.h"
 
@@ -158,6 +159,7 @@ absl::Status Opener::Wipe() {
     MOMENT_RETURN_IF_ERROR(files.Unlink(Join(directory_, kStoreFileName)));
     MOMENT_RETURN_IF_ERROR(files.SyncDirectory(directory_));
   }
+  MOMENT_RETURN_IF_ERROR(DropPins());
   MOMENT_RETURN_IF_ERROR(Reservation::RemoveAll(files, directory_));
   for (int i = 0; i < kCommitFiles; ++i) {
     MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(directory_, CommitFileName(i))));
@@ -171,6 +173,21 @@ absl::Status Opener::Wipe() {
     }
   }
   return files.SyncDirectory(directory_);
+}
+
+// Their sessions are over. What else lies in their directories is left alone, and told.
+absl::Status Opener::DropPins() {
+  io::FileSystem& files = *environment_.files;
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> ids, PinIds(files, directory_));
+  for (const std::string& id : ids) {
+    const absl::Status status = RemovePin(files, directory_, id);
+    if (!absl::IsFailedPrecondition(status)) {
+      MOMENT_RETURN_IF_ERROR(status);
+    } else {
+      warnings_.emplace_back(status.message());
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Opener::WriteStoreFile() {
@@ -196,6 +213,7 @@ StoreParts Opener::Parts() {
   parts.uuid = uuid_;
   parts.commit_every = parameters_.commit_every;
   parts.blob_limit_bytes = parameters_.blob_limit_bytes;
+  parts.max_pins = parameters_.max_pins;
   parts.layout = layout_;
   parts.tensor_index = MapTensors(layout_->proto(), request_);
   parts.commit_files = std::move(commit_files_);

@@ -38,6 +38,7 @@ class Opener {
   void RemoveDirectories();
   absl::Status Fill();
   absl::Status Wipe();
+  absl::Status DropPins();
   absl::Status WriteStoreFile();
 
   // A store with records.

@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Store>> Opener::Recover() {
   MOMENT_RETURN_IF_ERROR(reservation_->Scan());
   MOMENT_RETURN_IF_ERROR(LoadNewest(newest, stored));
   MOMENT_RETURN_IF_ERROR(RepairRecords());
+  MOMENT_RETURN_IF_ERROR(DropPins());
   MOMENT_RETURN_IF_ERROR(base::WithContext(Complete(*stored), Describe(parameters_.name)));
   auto store = std::make_unique<StoreImpl>(Parts());
   if (parameters_.rollback_to.has_value()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
@@ -159,6 +160,22 @@ absl::Status Reservation::Add(const std::vector<uint32_t>& buckets) {
   return Finish(std::move(status));
 }
 
+absl::Status Reservation::CompleteWithout(const std::vector<uint32_t>& numbers) {
+  std::vector<uint32_t> missing;
+  for (uint32_t bucket = 0; bucket < numbers.size(); ++bucket) {
+    const std::vector<FileTable::FileState> files = files_->Files(bucket);
+    int others = 0;
+    for (const FileTable::FileState& file : files) {
+      others += file.writable && file.number != numbers[bucket] ? 1 : 0;
+    }
+    const int higher = HighestNumber(files) > numbers[bucket] ? 0 : 1;
+    for (int i = 0; i < std::max(kImages - others, higher); ++i) {
+      missing.push_back(bucket);
+    }
+  }
+  return Add(missing);
+}
+
 absl::Status Reservation::MakeAll(const std::vector<uint32_t>& buckets) {
   for (const uint32_t bucket : buckets) {
     MOMENT_RETURN_IF_ERROR(Make(bucket));
@@ -242,25 +259,23 @@ void Reservation::Undo() {
 }
 
 absl::Status Reservation::RemoveSurplus() {
-  for (uint32_t bucket = 0; bucket < layout_->buckets().size(); ++bucket) {
-    MOMENT_RETURN_IF_ERROR(RemoveSurplusOf(bucket));
-  }
+  MOMENT_RETURN_IF_ERROR(RemoveFiles(environment_, directory_, *layout_, files_->TakeSurplus()));
   MOMENT_RETURN_IF_ERROR(RemoveOrphans());
   return SyncTouched();
 }
 
-absl::Status Reservation::RemoveSurplusOf(uint32_t bucket) {
-  const uint32_t highest = HighestNumber(files_->Files(bucket));
-  int writable = WritableCount(files_->Files(bucket));
-  for (const FileTable::FileState& file : files_->Unused(bucket)) {
-    if (file.number == highest || (file.writable && writable <= kImages)) {
-      continue;
-    }
-    const std::string path = PathOf(bucket, file.number);
-    MOMENT_RETURN_IF_ERROR(environment_.files->Unlink(path));
-    files_->Remove(bucket, file.number);
-    touched_.push_back(ParentOf(path));
-    writable -= file.writable ? 1 : 0;
+absl::Status Reservation::RemoveFiles(const Environment& environment, const std::string& directory,
+                                      const Layout& layout,
+                                      const std::vector<FileTable::FileName>& names) {
+  std::set<std::string> touched;
+  for (const FileTable::FileName& name : names) {
+    const std::string path =
+        BucketFilePath(directory, layout.proto(), layout.buckets()[name.bucket], name.number);
+    MOMENT_RETURN_IF_ERROR(environment.files->Unlink(path));
+    touched.insert(ParentOf(path));
+  }
+  for (const std::string& member : touched) {
+    MOMENT_RETURN_IF_ERROR(environment.files->SyncDirectory(member));
   }
   return absl::OkStatus();
 }

@@ -15,8 +15,6 @@
 
 namespace moment::store {
 
-inline constexpr int kImages = 3;  // writable files of a bucket that stepping needs
-
 // The bucket files of one store: finds those there are, makes what is missing, removes what nothing
 // names. Used by Open, and by Begin for one image more. Not thread-safe.
 class Reservation {
@@ -42,10 +40,17 @@ class Reservation {
   // it stays.
   absl::Status Add(const std::vector<uint32_t>& buckets);
 
-  // Removes files that no record names: those once pinned, those beyond three writable ones (never
-  // the one with the highest number, which keeps numbers from being used again) and those of
-  // buckets that the layout does not have.
+  // Makes what is missing when these files, one a bucket, are not written any more: three other
+  // writable ones, and one with a higher number. Errors as Add.
+  absl::Status CompleteWithout(const std::vector<uint32_t>& numbers);
+
+  // Removes what FileTable calls surplus, and the files of buckets that the layout does not have.
   absl::Status RemoveSurplus();
+
+  // Removes the names of bucket files from a store's directory; durable when it returns.
+  static absl::Status RemoveFiles(const Environment& environment, const std::string& directory,
+                                  const Layout& layout,
+                                  const std::vector<FileTable::FileName>& names);
 
   // Removes every bucket file and member directory of a store's directory, known to a layout or
   // not.
@@ -60,7 +65,6 @@ class Reservation {
   absl::Status MakeAll(const std::vector<uint32_t>& buckets);
   absl::Status Finish(absl::Status status);
   absl::Status Make(uint32_t bucket);
-  absl::Status RemoveSurplusOf(uint32_t bucket);
   absl::Status RemoveOrphans();
   absl::Status SyncTouched();
   void Undo();

@@ -20,8 +20,8 @@ namespace moment::store {
 // a commit names it; while it is being written, its one writer sets checksums and no one else reads
 // those of units that are not written. The file of an image that no commit names yet stays with it
 // until the last reference is gone, so a later, still uncommitted state may refer to it; that of a
-// committed one is free as soon as no record names it: references to states that are dropped are
-// not read through.
+// committed one is free as soon as no record names it and no uncommitted Mutation takes it over:
+// references to states that are dropped are not read through.
 class BucketImage {
  public:
   // `lease` is destroyed with the image (the store's hold on the file; null elsewhere).
@@ -67,6 +67,23 @@ struct State {
   std::string blob;
 };
 
+// Files of a commit that are kept, and never written again, whatever is committed after it.
+struct PinnedCommit {
+  std::string id;
+  v1::PinOwner owner;
+  int64_t unix_time_ns = 0;  // when it was made
+  v1::CommitInfo commit;
+  std::shared_ptr<const Layout> layout;  // of the commit
+  std::vector<uint64_t> t;               // by tensor of the layout
+  std::vector<uint32_t> files;           // numbers, by bucket of the layout
+  uint64_t size_bytes = 0;               // of the files
+};
+
+struct PinParameters {
+  std::string id;  // 1 to 64 letters, digits, '-' and '_'
+  v1::PinOwner owner;
+};
+
 struct Environment {
   io::FileSystem* files = nullptr;
   io::IoEngine* engine = nullptr;
@@ -90,10 +107,14 @@ struct OpenParameters {
   // Opens at the live commit of this sequence instead of the newest, by a new id (Rollback): the
   // way past a newest commit whose data is damaged.
   std::optional<uint64_t> rollback_to;
+  // Commits that may be pinned at once: each holds an image of the state beyond the three.
+  uint32_t max_pins = 2;
 };
 
 // A change of the store under way. The files it writes go back to the store when it is destroyed
 // without a commit and no later state refers to their images (what was written is then nobody's).
+// Files of its base that it does not rewrite are kept as long as it lives, so whoever holds its
+// uncommitted state, for a later Begin, holds the Mutation too.
 class Mutation {
  public:
   virtual ~Mutation() = default;
@@ -111,8 +132,8 @@ class Mutation {
 
 // The state of one (job, role, rank) on disk: names, files, records. Knows the rules of commits,
 // dropping, recovery and reservation; moves no bulk data itself: the pipeline reads from, and
-// writes to, the images. Thread-safe. Commit, MarkDue and Rollback run one at a time; Drop and
-// Begin wait for them only while a record is written.
+// writes to, the images. Thread-safe. Commit, MarkDue, Rollback and Pin run one at a time; Drop and
+// Begin wait for them only while a record is written or a pin is made.
 //
 // Order of a change: Begin -> bulk data written to images()[b].file() and set_checksum for every
 // unit -> Commit, which writes the checksum tables, syncs each file and then makes the record
@@ -178,6 +199,30 @@ class Store {
   // Makes the state of the live commit with this sequence the newest, by a new id that is due.
   // NOT_FOUND naming the live sequences. Durable when it returns.
   virtual absl::StatusOr<std::shared_ptr<const State>> Rollback(uint64_t sequence) = 0;
+
+  // Pins the newest commit: links its files into pins/<id>/ and reserves what stepping then lacks,
+  // so that no later step needs room. Pins of one commit share its files. Durable when it returns,
+  // gone with the next Open. On an error nothing of it stays and the store goes on:
+  //   FAILED_PRECONDITION  an empty store, or one that takes no more changes
+  //   INVALID_ARGUMENT     the id cannot be a directory's name
+  //   ALREADY_EXISTS       there is a pin of this id
+  //   RESOURCE_EXHAUSTED   no room for one more image, or max_pins other commits are pinned
+  virtual absl::StatusOr<std::shared_ptr<const PinnedCommit>> Pin(
+      const PinParameters& parameters) = 0;
+  // Drops a pin; returns at once, what it held goes with the next Sweep. NOT_FOUND if there is
+  // none.
+  virtual absl::Status Unpin(const std::string& id) = 0;
+  // In the order of their making.
+  virtual std::vector<std::shared_ptr<const PinnedCommit>> pins() const = 0;
+  // The pinned files of the buckets [first, first + count), as far as there are any, open to be
+  // read. NOT_FOUND if there is no such pin.
+  virtual absl::StatusOr<std::vector<std::unique_ptr<io::File>>> OpenPinned(
+      const std::string& id, uint32_t first, uint32_t count) const = 0;
+
+  // Removes what dropped pins held, and files that nothing needs any more. Blocks as long as the
+  // file system takes; steps go on beside it. Never part of a step.
+  virtual absl::Status Sweep() = 0;
+  virtual bool wants_sweep() const = 0;
 };
 
 }  // namespace moment::store

@@ -112,7 +112,8 @@ absl::Status StoreImpl::CheckImages(const State& state) const {
     const auto bucket = static_cast<uint32_t>(i);
     const bool held = image.bucket() == bucket &&
                       (files_->IsNamed(bucket, image.file_number(), image.written_by()) ||
-                       files_->IsLeased(bucket, image.file_number(), image.written_by()));
+                       files_->IsLeased(bucket, image.file_number(), image.written_by()) ||
+                       files_->IsTakenOver(bucket, image.file_number(), image.written_by()));
     if (!held) {
       return absl::InvalidArgumentError(
           absl::StrCat(image.file().path(), ": a commit of id ", state.id,

@@ -13,11 +13,16 @@ namespace {
 
 class StoreMutation final : public Mutation {
  public:
-  StoreMutation(uint64_t id, Images images, std::vector<bool> rewritten) {
+  StoreMutation(uint64_t id, Images images, std::vector<bool> rewritten,
+                std::vector<std::shared_ptr<void>> taken_over)
+      : taken_over_(std::move(taken_over)) {
     id_ = id;
     images_ = std::move(images);
     rewritten_ = std::move(rewritten);
   }
+
+ private:
+  const std::vector<std::shared_ptr<void>> taken_over_;  // files that are not rewritten
 };
 
 std::vector<RecordFacts> FactsOf(const std::vector<RecordSummary>& records) {
@@ -49,6 +54,7 @@ StoreImpl::StoreImpl(StoreParts parts)
       uuid_(std::move(parts.uuid)),
       commit_every_(parts.commit_every),
       blob_limit_bytes_(parts.blob_limit_bytes),
+      max_pins_(parts.max_pins),
       layout_(std::move(parts.layout)),
       tensor_index_(std::move(parts.tensor_index)),
       warnings_(std::move(parts.warnings)),
@@ -176,9 +182,12 @@ absl::StatusOr<std::unique_ptr<Mutation>> StoreImpl::Begin(const State* base,
   const uint64_t id = NextId();
   MOMENT_ASSIGN_OR_RETURN(std::vector<FileTable::Lease> leases, TakeFiles(rewritten, id));
   Images images;
+  std::vector<std::shared_ptr<void>> taken_over;
   for (uint32_t bucket = 0; bucket < rewritten.size(); ++bucket) {
     if (!rewritten[bucket]) {
-      images.push_back(base->images[bucket]);
+      const std::shared_ptr<BucketImage>& image = base->images[bucket];
+      taken_over.push_back(files_->TakeOver(bucket, image->file_number(), image->written_by()));
+      images.push_back(image);
       continue;
     }
     FileTable::Lease& lease = leases[bucket];
@@ -186,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Mutation>> StoreImpl::Begin(const State* base,
         bucket, lease.number, id, moments_zero[bucket], lease.fresh, std::move(lease.file),
         layout_->buckets()[bucket].checksum_count, std::move(lease.hold)));
   }
-  return std::make_unique<StoreMutation>(id, std::move(images), rewritten);
+  return std::make_unique<StoreMutation>(id, std::move(images), rewritten, std::move(taken_over));
 }
 
 absl::Status StoreImpl::CheckBegin(const State* base, const std::vector<bool>& rewritten,

@@ -22,6 +22,7 @@ struct StoreParts {
   std::string uuid;
   uint64_t commit_every = 1;
   uint64_t blob_limit_bytes = 0;
+  uint32_t max_pins = 0;
   std::shared_ptr<const Layout> layout;
   std::vector<uint32_t> tensor_index;
   std::unique_ptr<CommitFiles> commit_files;
@@ -30,9 +31,9 @@ struct StoreParts {
   std::vector<std::string> warnings;
 };
 
-// Locks, in the order in which they are taken: commit_mutex_ (a commit from its tables to its
-// record), disk_mutex_ (whoever reads or writes commit files, or makes files), state_mutex_ (what
-// is in memory; never held during I/O).
+// Locks, in the order in which they are taken: sweep_mutex_ (one Sweep at a time), commit_mutex_ (a
+// commit from its tables to its record; a pin), disk_mutex_ (whoever reads or writes commit files,
+// or makes files), state_mutex_ (what is in memory; never held during I/O).
 class StoreImpl final : public Store {
  public:
   explicit StoreImpl(StoreParts parts);
@@ -54,6 +55,15 @@ class StoreImpl final : public Store {
   absl::Status Commit(std::unique_ptr<Mutation> mutation, const State& state) override;
   absl::Status MarkDue() override;
   absl::StatusOr<std::shared_ptr<const State>> Rollback(uint64_t sequence) override;
+
+  absl::StatusOr<std::shared_ptr<const PinnedCommit>> Pin(const PinParameters& parameters) override;
+  absl::Status Unpin(const std::string& id) override;
+  std::vector<std::shared_ptr<const PinnedCommit>> pins() const override;
+  absl::StatusOr<std::vector<std::unique_ptr<io::File>>> OpenPinned(const std::string& id,
+                                                                    uint32_t first,
+                                                                    uint32_t count) const override;
+  absl::Status Sweep() override;
+  bool wants_sweep() const override;
 
  private:
   absl::Status CheckOpen() const;
@@ -83,17 +93,28 @@ class StoreImpl final : public Store {
   std::vector<BucketImage*> UncommittedImages(const State& state) const;
   absl::StatusOr<std::shared_ptr<State>> LoadCommit(uint64_t sequence);
 
+  std::shared_ptr<const PinnedCommit> FindPin(const std::string& id) const;
+  absl::Status CheckPin(const PinnedCommit& pin) const;
+  absl::Status MakeDurablePin(const PinnedCommit& pin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_);
+  absl::Status LinkAndMark(const PinnedCommit& pin, const v1::PinManifest& manifest);
+  absl::Status MarkPinned(const PinnedCommit& pin);
+  std::string PathOf(const PinnedCommit& pin, uint32_t bucket) const;
+  absl::Status SweepPins();
+  absl::Status RemoveFiles(const std::vector<FileTable::FileName>& names) const;
+
   const Environment environment_;
   const StoreFaults faults_;
   const std::string directory_;
   const std::string uuid_;
   const uint64_t commit_every_;
   const uint64_t blob_limit_bytes_;
+  const uint32_t max_pins_;
   const std::shared_ptr<const Layout> layout_;
   const std::vector<uint32_t> tensor_index_;
   const std::vector<std::string> warnings_;
   const std::shared_ptr<FileTable> files_;
 
+  absl::Mutex sweep_mutex_ ABSL_ACQUIRED_BEFORE(commit_mutex_);
   absl::Mutex commit_mutex_ ABSL_ACQUIRED_BEFORE(disk_mutex_);
   mutable absl::Mutex disk_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);
   const std::unique_ptr<CommitFiles> commit_files_ ABSL_PT_GUARDED_BY(disk_mutex_);
@@ -104,6 +125,8 @@ class StoreImpl final : public Store {
   std::vector<RecordSummary> records_ ABSL_GUARDED_BY(state_mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(state_mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(state_mutex_) = 0;
+  std::vector<std::shared_ptr<const PinnedCommit>> pins_ ABSL_GUARDED_BY(state_mutex_);
+  std::vector<std::string> dropped_pins_ ABSL_GUARDED_BY(state_mutex_);  // ids still on disk
   uint64_t commit_files_bytes_ = 0;
 };
 

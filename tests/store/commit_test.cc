@@ -1,65 +1,10 @@
 #include <set>
 
-#include "daemon/store/inspect.h"
-#include "tests/store/opened_store.h"
+#include "tests/store/stepped_store.h"
 #include "tests/support/catch.h"
 
 namespace moment::store {
 namespace {
-
-struct SteppedStore : OpenedStore {
-  explicit SteppedStore(uint64_t steps = 4, const io::SimulatedFaults& faults = {})
-      : OpenedStore(faults) {
-    REQUIRE(Open().ok());
-    auto stepped = driver().RefreshAndStep(steps);
-    REQUIRE(stepped.ok());
-    expected = *stepped;
-  }
-
-  absl::StatusOr<DrivenStep> BeginNext(std::vector<bool> rewritten = {}) {
-    return driver().BeginStepBehind(*store->newest(), expected, expected.sequence + 1, true,
-                                    std::move(rewritten));
-  }
-  // A whole step; its arrival included.
-  absl::Status Step(std::vector<bool> rewritten = {}) {
-    if (absl::Status status = store->Drop(expected.sequence + 1); !status.ok()) {
-      return status;
-    }
-    absl::StatusOr<DrivenStep> step = BeginNext(std::move(rewritten));
-    absl::Status status = step.status();
-    status.Update(step.ok() ? driver().WriteAll(*step) : status);
-    status.Update(status.ok() ? driver().Commit(*step) : status);
-    expected = status.ok() ? step->expected : expected;
-    return status;
-  }
-  void FillDisk() {
-    const auto filler = disk.files().Open("/filler", {.mode = io::OpenMode::kCreate});
-    REQUIRE(filler.ok());
-    uint64_t length = 0;
-    while ((*filler)->Allocate(length + 4096).ok()) {
-      length += 4096;
-    }
-    REQUIRE((*filler)->Allocate(length).ok());
-  }
-  std::vector<uint64_t> LiveSequences() const {
-    std::vector<uint64_t> sequences;
-    for (const v1::CommitInfo& commit : store->live()) {
-      sequences.push_back(commit.sequence());
-    }
-    return sequences;
-  }
-  size_t FileCount(size_t bucket) {
-    size_t count = 0;
-    const auto described = ReadStore(disk.files(), disk.engine(), store->directory());
-    REQUIRE(described.ok());
-    for (const v1::BucketFile& file : described->files()) {
-      count += file.bucket() == bucket ? 1 : 0;
-    }
-    return count;
-  }
-
-  ExpectedCommit expected;
-};
 
 TEST_CASE("Commit: the arrival of a step erases what is not kept", "[store]") {
   SteppedStore opened;
@@ -117,6 +62,38 @@ TEST_CASE("Commit: an uncommitted state may be the base of a committed one", "[s
   REQUIRE(opened.Open().ok());
   CHECK(opened.store->newest()->sequence == 6);
   CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), six->expected) == "");
+}
+
+TEST_CASE("Commit: files that an uncommitted state takes over outlive the record that named them",
+          "[store]") {
+  SteppedStore opened;
+  REQUIRE(opened.store->Drop(5).ok());
+  auto five = opened.driver().BeginStepBehind(*opened.store->newest(), opened.expected, 5, false);
+  REQUIRE(five.ok());
+  REQUIRE(opened.driver().WriteAll(*five).ok());
+  REQUIRE(opened.driver().Commit(*five).ok());
+  const std::string taken_over = opened.NewestFile(0);
+  REQUIRE(opened.store->Drop(6).ok());
+  auto six =
+      opened.driver().BeginStepBehind(five->state, five->expected, 6, false, {false, true, true});
+  REQUIRE(six.ok());
+  REQUIRE(opened.driver().WriteAll(*six).ok());
+  REQUIRE(opened.store->Drop(7).ok());  // the record of 5 was not due, that of 6 does not exist
+  {
+    auto rewriting = opened.driver().BeginStepBehind(six->state, six->expected, 7, false);
+    REQUIRE(rewriting.ok());
+    CHECK(rewriting->state.images[0]->file().path() != taken_over);
+  }
+  auto seven =
+      opened.driver().BeginStepBehind(six->state, six->expected, 7, true, {false, true, false});
+  REQUIRE(seven.ok());
+  six->mutation.reset();
+  REQUIRE(opened.driver().WriteAll(*seven).ok());
+  REQUIRE(opened.driver().Commit(*seven).ok());
+  CHECK(opened.NewestFile(0) == taken_over);
+  CHECK(opened.FileCount(0) == 3);
+  REQUIRE(opened.Open().ok());
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), seven->expected) == "");
 }
 
 TEST_CASE("Commit: a change that is given up gives its files back", "[store]") {

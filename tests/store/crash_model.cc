@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/store/bucket_file.h"
 #include "daemon/store/offline.h"
+#include "daemon/store/pin_files.h"
 #include "daemon/store/recovery.h"
 #include "daemon/store/reservation.h"
 
@@ -30,6 +31,17 @@ std::string CheckRecord(io::SimulatedDisk& disk, const OfflineStore& offline,
   return offline.store.store_uuid() == record.store_uuid()
              ? CompareState(disk.engine(), **state, expected)
              : "another store's record";
+}
+
+// A bucket's file under this path: empty if it is not there, or holds what it was pinned with.
+std::string ComparePinned(io::SimulatedDisk& disk, const std::string& path,
+                          const BucketGeometry& geometry, const ExpectedCommit& commit,
+                          size_t bucket) {
+  const auto file = disk.files().Open(path, {.mode = io::OpenMode::kRead});
+  return absl::IsNotFound(file.status())
+             ? ""
+             : CompareFile(disk.engine(), **file, geometry, commit.seeds[bucket],
+                           commit.moments_zero[bucket]);
 }
 
 }  // namespace
@@ -74,7 +86,8 @@ const ExpectedCommit* CrashModel::Find(uint64_t id) const {
 
 std::string CrashModel::Check(io::SimulatedDisk& disk, Store& store) const {
   for (const std::string& problem :
-       {CheckNewest(disk, store), CheckPromised(store), CheckLive(disk, store)}) {
+       {CheckNewest(disk, store), CheckPromised(store), CheckLive(disk, store),
+        CheckNothingPinned(disk, store), CheckPinnedFiles(disk)}) {
     if (!problem.empty()) {
       return problem;
     }
@@ -134,7 +147,68 @@ std::string CrashModel::CheckLive(io::SimulatedDisk& disk, const Store& store) c
   return "";
 }
 
+void CrashModel::AcknowledgePin(std::shared_ptr<const PinnedCommit> pin, const Store& store) {
+  ExpectedPin& expected = pins_[pin->id];
+  expected.commit = attempted_.at(pin->commit.id());
+  expected.directory = store.directory();
+  expected.owed = true;
+  expected.pin = std::move(pin);
+}
+
+std::string CrashModel::CheckPins(io::SimulatedDisk& disk) const {
+  for (const auto& [id, expected] : pins_) {
+    if (!expected.owed) {
+      continue;
+    }
+    const auto manifest = LoadPin(disk.files(), disk.engine(), expected.directory, id);
+    if (!manifest.ok() || manifest->commit().id() != expected.commit.id) {
+      return absl::StrCat("pin ", id, ": ", manifest.status().message());
+    }
+    const Layout& layout = *expected.pin->layout;
+    for (size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+      const std::string path =
+          PinnedFilePath(expected.directory, id, layout.proto(), layout.buckets()[bucket]);
+      if (!disk.files().Stat(path).ok()) {
+        return absl::StrCat(path, " is not there");
+      }
+      if (std::string problem =
+              ComparePinned(disk, path, layout.buckets()[bucket], expected.commit, bucket);
+          !problem.empty()) {
+        return problem;
+      }
+    }
+  }
+  return CheckPinnedFiles(disk);
+}
+
+std::string CrashModel::CheckPinnedFiles(io::SimulatedDisk& disk) const {
+  for (const auto& [id, expected] : pins_) {
+    const Layout& layout = *expected.pin->layout;
+    for (size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+      const BucketGeometry& geometry = layout.buckets()[bucket];
+      const std::string path =
+          BucketFilePath(expected.directory, layout.proto(), geometry, expected.pin->files[bucket]);
+      if (std::string problem = ComparePinned(disk, path, geometry, expected.commit, bucket);
+          !problem.empty()) {
+        return absl::StrCat("pinned by ", id, ": ", problem);
+      }
+    }
+  }
+  return "";
+}
+
+std::string CrashModel::CheckNothingPinned(io::SimulatedDisk& disk, const Store& store) const {
+  const auto ids = PinIds(disk.files(), store.directory());
+  if (!ids.ok() || !ids->empty() || !store.pins().empty()) {
+    return "pins stay after an Open";
+  }
+  return store.wants_sweep() ? "files that nothing needs stay after an Open" : "";
+}
+
 void CrashModel::Settle(Store& store) {
+  for (auto& [id, expected] : pins_) {
+    expected.owed = false;
+  }
   const std::vector<v1::CommitInfo> live = store.live();
   acknowledged_ = live.empty() ? 0 : live.front().id();
   last_id_ = acknowledged_;

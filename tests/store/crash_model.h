@@ -27,21 +27,40 @@ class CrashModel {
   const ExpectedCommit* Find(uint64_t id) const;
   uint64_t acknowledged() const { return acknowledged_; }
 
+  // After the call that made the pin.
+  void AcknowledgePin(std::shared_ptr<const PinnedCommit> pin, const Store& store);
+  // Before the call that drops it.
+  void DropPin(const std::string& id) { pins_.at(id).owed = false; }
+  // Empty if each pin that is owed is whole on this disk, of which no store is open, and no file
+  // that was ever pinned holds other bytes.
+  std::string CheckPins(io::SimulatedDisk& disk) const;
+
   // Empty if a store that was opened after a crash is what it may be: at a commit, whole, not older
-  // than the last acknowledged one; every live commit with its bytes; the promised ones live.
+  // than the last acknowledged one; every live commit with its bytes; the promised ones live. No
+  // pin is left, no file that nothing needs, and no file that was ever pinned holds other bytes.
   std::string Check(io::SimulatedDisk& disk, Store& store) const;
 
-  // After a reopening: commits that were lost will never be seen again.
+  // After a reopening: commits that were lost will never be seen again, pins are dropped.
   void Settle(Store& store);
 
  private:
   std::string CheckNewest(io::SimulatedDisk& disk, const Store& store) const;
   std::string CheckLive(io::SimulatedDisk& disk, const Store& store) const;
   std::string CheckPromised(const Store& store) const;
+  std::string CheckNothingPinned(io::SimulatedDisk& disk, const Store& store) const;
+  std::string CheckPinnedFiles(io::SimulatedDisk& disk) const;
+
+  struct ExpectedPin {
+    std::shared_ptr<const PinnedCommit> pin;
+    ExpectedCommit commit;
+    std::string directory;  // of the store
+    bool owed = false;
+  };
 
   std::map<uint64_t, ExpectedCommit> attempted_;  // by id
   std::vector<RecordFacts> promised_;
-  uint64_t acknowledged_ = 0;  // id; 0: none
+  std::map<std::string, ExpectedPin> pins_;  // by id, those that were dropped too
+  uint64_t acknowledged_ = 0;                // id; 0: none
   uint64_t last_id_ = 0;
 };
 

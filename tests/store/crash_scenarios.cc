@@ -89,6 +89,26 @@ class Watched {
     return absl::OkStatus();
   }
 
+  absl::Status Pin(const std::string& id) {
+    PinParameters parameters;
+    parameters.id = id;
+    MOMENT_ASSIGN_OR_RETURN(std::shared_ptr<const PinnedCommit> pin, store_->Pin(parameters));
+    model_.AcknowledgePin(std::move(pin), *store_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Unpin(const std::string& id) {
+    model_.DropPin(id);
+    MOMENT_RETURN_IF_ERROR(store_->Unpin(id));
+    return store_->Sweep();
+  }
+
+  // While the store is open.
+  absl::Status CheckPins() {
+    const std::string problem = disk_.power_is_off() ? "" : model_.CheckPins(disk_);
+    return problem.empty() ? absl::OkStatus() : absl::InternalError(problem);
+  }
+
   // A step, or a change of the same sequence, behind the newest commit.
   absl::StatusOr<DrivenStep> Change(uint64_t sequence, bool due, std::vector<bool> rewritten) {
     const std::shared_ptr<const State> base = store_->newest();
@@ -183,6 +203,26 @@ absl::Status RunSuperset(io::SimulatedDisk& disk, CrashModel& model, const Store
   return watched.Steps(step, 1, 1);
 }
 
+absl::Status RunPins(io::SimulatedDisk& disk, CrashModel& model, const StoreFaults& faults) {
+  Watched watched(disk, model);
+  MOMENT_RETURN_IF_ERROR(watched.Open(SmallStore(), faults));
+  MOMENT_RETURN_IF_ERROR(watched.Pin("first"));
+  MOMENT_RETURN_IF_ERROR(watched.Drop(5));
+  MOMENT_ASSIGN_OR_RETURN(DrivenStep step, watched.Change(5, true, {false, true, true}));
+  MOMENT_RETURN_IF_ERROR(watched.Pin("second"));
+  MOMENT_RETURN_IF_ERROR(watched.Pin("shared"));
+  MOMENT_RETURN_IF_ERROR(watched.Steps(step, 3, 1));
+  MOMENT_RETURN_IF_ERROR(watched.CheckPins());
+  MOMENT_RETURN_IF_ERROR(watched.Unpin("first"));
+  MOMENT_RETURN_IF_ERROR(watched.Unpin("second"));
+  // Its files are named by records still, without a second link.
+  MOMENT_RETURN_IF_ERROR(watched.Pin("third"));
+  MOMENT_RETURN_IF_ERROR(watched.Unpin("third"));
+  MOMENT_RETURN_IF_ERROR(watched.Steps(step, 2, 1));
+  MOMENT_RETURN_IF_ERROR(watched.Unpin("shared"));
+  return watched.CheckPins();
+}
+
 absl::Status RunRollbacks(io::SimulatedDisk& disk, CrashModel& model, const StoreFaults& faults) {
   Watched watched(disk, model);
   MOMENT_RETURN_IF_ERROR(watched.Open(SmallStore(), faults));
@@ -224,6 +264,10 @@ CrashScenario Rollbacks() {
 
 CrashScenario Superset() {
   return {.name = "superset", .prepare = PrepareSteps, .run = RunSuperset, .reopen = LargerStore()};
+}
+
+CrashScenario Pins() {
+  return {.name = "pins", .prepare = PrepareSteps, .run = RunPins, .steps_more = 4};
 }
 
 CrashScenario StartOver() {
@@ -319,6 +363,9 @@ class Searcher {
 
   std::string Reopen(const io::SimulatedDisk& crashed, const CrashModel& model, uint64_t choice) {
     const std::unique_ptr<io::SimulatedDisk> disk = crashed.AfterCrash(choice);
+    if (std::string problem = model.CheckPins(*disk); !problem.empty()) {
+      return problem;
+    }
     if (search_.recovery_stride != 0 && ++crash_states_ % search_.recovery_stride == 0) {
       if (std::string problem = CutReopening(*disk, model); !problem.empty()) {
         return problem;
@@ -362,8 +409,10 @@ class Searcher {
         return "";
       }
       model.Settle(watched.store());
-      if (const absl::Status status = GoOn(watched); !status.ok()) {
-        return absl::StrCat("it does not go on: ", status.message());
+      for (uint64_t i = 0; i < scenario_.steps_more; ++i) {
+        if (const absl::Status status = GoOn(watched); !status.ok()) {
+          return absl::StrCat("it does not go on: ", status.message());
+        }
       }
     }
     Watched again(disk, model);

@@ -18,6 +18,7 @@ struct CrashScenario {
   std::function<absl::Status(io::SimulatedDisk&, CrashModel&)> prepare;
   std::function<absl::Status(io::SimulatedDisk&, CrashModel&, const StoreFaults&)> run;
   OpenParameters reopen = SmallStore();
+  uint64_t steps_more = 1;  // that a reopened store makes
 };
 
 CrashScenario FirstOpen();
@@ -28,6 +29,8 @@ CrashScenario OverlappedSteps(uint64_t commit_every, uint64_t count);
 CrashScenario Rollbacks();
 // An Open with more tensors and a larger blob, the Refresh of what is new, a step.
 CrashScenario Superset();
+// Pins of two commits, one of them pinned twice, dropped and swept between steps.
+CrashScenario Pins();
 // A discarding Refresh over a stepped store.
 CrashScenario StartOver();
 

@@ -41,6 +41,11 @@ TEST_CASE("Crash: power cut anywhere in a Refresh that starts over", "[store][cr
   RequireNoProblem(StartOver(), {.recovery_stride = 100});
 }
 
+TEST_CASE("Crash: power cut anywhere in pins, their dropping and the steps between",
+          "[store][crash]") {
+  RequireNoProblem(Pins(), {.drawn_choices = 4, .recovery_stride = 80});
+}
+
 TEST_CASE("Crash: power cut anywhere while transfers are cut short and reordered",
           "[store][crash]") {
   CrashSearch search{.drawn_choices = 2};
@@ -69,6 +74,16 @@ TEST_CASE("Crash: the search reports files marked before the first record is dur
 
 TEST_CASE("Crash: the search reports files reused while their record stays", "[store][crash]") {
   CHECK(Search(OverlappedSteps(1, 5), {.faults = {.reuse_before_erase = true}}).problem != "");
+}
+
+TEST_CASE("Crash: the search reports a pinned file that is written again", "[store][crash]") {
+  CHECK_THAT(Search(Pins(), {.faults = {.rewrite_pinned = true}}).problem,
+             test::ContainsSubstring("other bytes"));
+}
+
+TEST_CASE("Crash: the search reports pinned files whose mode does not tell it", "[store][crash]") {
+  CHECK_THAT(Search(Pins(), {.drawn_choices = 0, .faults = {.pin_without_mode = true}}).problem,
+             test::ContainsSubstring("other bytes"));
 }
 
 TEST_CASE("Crash: the search reports an erasure that is not synced", "[store][crash]") {

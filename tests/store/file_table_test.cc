@@ -56,6 +56,23 @@ TEST_CASE("File table: a lease that a record ended gives nothing back later", "[
   CHECK(!table->Take(0, 3).has_value());
 }
 
+TEST_CASE("File table: a file that is taken over is free when the last state lets it go",
+          "[store]") {
+  const auto table = TableOf({{.number = 1}});
+  table->SetRecords({Naming(1)});
+  auto first = table->TakeOver(0, 1, 7);
+  auto second = table->TakeOver(0, 1, 7);
+  table->SetRecords({});
+  CHECK(table->IsTakenOver(0, 1, 7));
+  CHECK(!table->IsTakenOver(0, 1, 8));
+  first.reset();
+  CHECK(table->Unused(0).empty());
+  CHECK(!table->Take(0, 9).has_value());
+  second.reset();
+  CHECK(table->Take(0, 9)->number == 1);
+  CHECK(table->TakeOver(0, 4, 7) == nullptr);
+}
+
 TEST_CASE("File table: fresh files are taken first and are fresh once", "[store]") {
   const auto table = TableOf({{.number = 1}, {.number = 2, .fresh = true}});
   auto lease = table->Take(0, 1);

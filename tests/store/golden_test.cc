@@ -109,6 +109,22 @@ TEST_CASE("Golden: the store file", "[store]") {
   CHECK(read->SerializeAsString() == store.SerializeAsString());
 }
 
+TEST_CASE("Golden: a pin's manifest", "[store]") {
+  v1::PinManifest manifest;
+  manifest.set_format_version(kPinFormatVersion);
+  manifest.set_id("0123456789abcdef");
+  manifest.mutable_owner()->set_session("00aa");
+  manifest.mutable_owner()->set_pid(42);
+  manifest.mutable_owner()->set_uid(1000);
+  manifest.mutable_owner()->set_program("train.py");
+  manifest.set_unix_time_ns(1'700'000'000'000'000'001);
+  *manifest.mutable_commit() = GoldenRecord();
+  manifest.mutable_commit()->clear_blob();
+  const auto read = ReadPinText("manifest.json", Golden("manifest.json", WritePinText(manifest)));
+  REQUIRE(read.ok());
+  CHECK(read->SerializeAsString() == manifest.SerializeAsString());
+}
+
 TEST_CASE("Golden: a bucket's header", "[store]") {
   const v1::Layout layout = GoldenLayout();
   RequireGolden("bucket_header", BuildHeader(layout, layout.buckets(1)).bytes);

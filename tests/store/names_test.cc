@@ -70,6 +70,16 @@ TEST_CASE("Names: bucket files are recognised only in the form that they are giv
   }
 }
 
+TEST_CASE("Names: a pin's links are recognised only in the form that they are given", "[store]") {
+  CHECK(PinDirectory("/store", "ab") == "/store/pins/ab");
+  CHECK(PinnedFileName(3) == "bucket00003.safetensors");
+  CHECK(IsPinnedFileName("bucket00003.safetensors"));
+  for (const char* name : {"bucket3.safetensors", "bucket00003.17.safetensors",
+                           "bucket00003.safetensors.tmp", "bucket-0003.safetensors", ""}) {
+    CHECK(!IsPinnedFileName(name));
+  }
+}
+
 TEST_CASE("Names: layout files are recognised only in the form that they are given", "[store]") {
   CHECK(ParseLayoutFileName(LayoutFileName(0xabc)) == 0xabc);
   CHECK(!ParseLayoutFileName("layout.abc.json").has_value());

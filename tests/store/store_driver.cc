@@ -209,6 +209,22 @@ absl::StatusOr<ExpectedCommit> StoreDriver::RefreshAndStep(uint64_t count) {
   return step.expected;
 }
 
+std::string CompareFile(io::IoEngine& engine, io::File& file, const BucketGeometry& geometry,
+                        uint64_t seed, bool moments_zero) {
+  for (int segment = 0; segment < kSegmentCount; ++segment) {
+    const std::vector<std::byte> bytes = SegmentContent(geometry, segment, seed, moments_zero);
+    const absl::StatusOr<base::AlignedBuffer> read =
+        ReadAligned(engine, file, geometry.segments[segment].offset, bytes.size());
+    if (!read.ok()) {
+      return std::string(read.status().message());
+    }
+    if (!std::equal(bytes.begin(), bytes.end(), read->span().begin())) {
+      return absl::StrCat(file.path(), ", segment ", SegmentName(segment), ": other bytes");
+    }
+  }
+  return "";
+}
+
 std::string CompareState(io::IoEngine& engine, const State& state, const ExpectedCommit& expected) {
   if (state.id != expected.id || state.sequence != expected.sequence || state.due != expected.due ||
       state.blob != expected.blob || state.t != expected.t) {
@@ -224,18 +240,11 @@ std::string CompareState(io::IoEngine& engine, const State& state, const Expecte
       return absl::StrCat("bucket ", bucket, " written by ", image.written_by(), " instead of ",
                           expected.written_by[bucket]);
     }
-    for (int segment = 0; segment < kSegmentCount; ++segment) {
-      const std::vector<std::byte> bytes =
-          SegmentContent(geometry, segment, expected.seeds[bucket], expected.moments_zero[bucket]);
-      const absl::StatusOr<base::AlignedBuffer> read =
-          ReadAligned(engine, image.file(), geometry.segments[segment].offset, bytes.size());
-      if (!read.ok()) {
-        return std::string(read.status().message());
-      }
-      if (!std::equal(bytes.begin(), bytes.end(), read->span().begin())) {
-        return absl::StrCat("bucket ", bucket, ", segment ", SegmentName(segment),
-                            ": other bytes than id ", expected.written_by[bucket], " wrote");
-      }
+    const std::string problem = CompareFile(engine, image.file(), geometry, expected.seeds[bucket],
+                                            expected.moments_zero[bucket]);
+    if (!problem.empty()) {
+      return absl::StrCat("bucket ", bucket, ": ", problem, " than id ",
+                          expected.written_by[bucket], " wrote");
     }
   }
   return "";

@@ -76,6 +76,10 @@ class StoreDriver {
   Store& store_;
 };
 
+// Empty if the file of a bucket holds what this seed writes.
+std::string CompareFile(io::IoEngine& engine, io::File& file, const BucketGeometry& geometry,
+                        uint64_t seed, bool moments_zero);
+
 // Empty if the state is what was expected: fields, and every byte read from its files.
 std::string CompareState(io::IoEngine& engine, const State& state, const ExpectedCommit& expected);
 

@@ -1,0 +1,143 @@
+#include "daemon/store/pin_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/store/bucket_file.h"
+#include "daemon/store/file_access.h"
+#include "daemon/store/layout_file.h"
+#include "daemon/store/names.h"
+
+namespace moment::store {
+namespace {
+
+constexpr size_t kMaxPinIdBytes = 64;
+
+absl::Status EnsureDirectory(const Environment& environment, const std::string& path) {
+  const absl::Status status =
+      environment.files->CreateDirectory(path, environment.directory_permissions);
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+
+absl::Status Fill(const Environment& environment, const std::string& directory,
+                  const Layout& layout, const v1::PinManifest& manifest) {
+  std::vector<std::string> members;
+  for (size_t i = 0; i < layout.buckets().size(); ++i) {
+    const BucketGeometry& geometry = layout.buckets()[i];
+    const std::string link = PinnedFilePath(directory, manifest.id(), layout.proto(), geometry);
+    if (members.empty() || members.back() != ParentOf(link)) {
+      members.push_back(ParentOf(link));
+      MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment, members.back()));
+    }
+    const uint32_t number = manifest.commit().buckets(static_cast<int>(i)).file();
+    MOMENT_RETURN_IF_ERROR(
+        environment.files->Link(BucketFilePath(directory, layout.proto(), geometry, number), link));
+  }
+  for (const std::string& member : members) {
+    MOMENT_RETURN_IF_ERROR(environment.files->SyncDirectory(member));
+  }
+  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.before_pin_manifest"));
+  const std::string pin = PinDirectory(directory, manifest.id());
+  MOMENT_RETURN_IF_ERROR(WriteTextFile(environment, Join(pin, kManifestFileName),
+                                       Join(pin, kManifestTemporaryName), WritePinText(manifest)));
+  return environment.files->SyncDirectory(PinsDirectory(directory));
+}
+
+// Removes the links in a member's directory, and the directory if nothing else is in it.
+absl::Status RemoveMember(io::FileSystem& files, const std::string& member) {
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(member));
+  for (const std::string& name : names) {
+    if (IsPinnedFileName(name)) {
+      MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(member, name)));
+    }
+  }
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> left, files.List(member));
+  return left.empty() ? files.RemoveDirectory(member) : absl::OkStatus();
+}
+
+absl::Status RemoveMembers(io::FileSystem& files, const std::string& pin) {
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(pin));
+  for (const std::string& name : names) {
+    const std::string path = Join(pin, name);
+    const absl::StatusOr<io::FileInfo> info = files.Stat(path);
+    if (info.ok() && info->directory) {
+      MOMENT_RETURN_IF_ERROR(RemoveMember(files, path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPinId(absl::string_view id) {
+  const bool plain = std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+  });
+  if (id.empty() || id.size() > kMaxPinIdBytes || !plain) {
+    return absl::InvalidArgumentError(absl::StrCat("the id of a pin has 1 to ", kMaxPinIdBytes,
+                                                   " letters, digits, '-' and '_'; this one is '",
+                                                   id.substr(0, kMaxPinIdBytes), "'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakePin(const Environment& environment, const std::string& directory,
+                     const Layout& layout, const v1::PinManifest& manifest) {
+  MOMENT_RETURN_IF_ERROR(CheckPinId(manifest.id()));
+  MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment, PinsDirectory(directory)));
+  MOMENT_RETURN_IF_ERROR(environment.files->SyncDirectory(directory));
+  MOMENT_RETURN_IF_ERROR(environment.files->CreateDirectory(PinDirectory(directory, manifest.id()),
+                                                            environment.directory_permissions));
+  absl::Status status = Fill(environment, directory, layout, manifest);
+  if (!status.ok()) {
+    RemovePin(*environment.files, directory, manifest.id()).IgnoreError();
+  }
+  return status;
+}
+
+absl::Status RemovePin(io::FileSystem& files, const std::string& directory, const std::string& id) {
+  const std::string pin = PinDirectory(directory, id);
+  MOMENT_ASSIGN_OR_RETURN(const bool exists, Exists(files, pin));
+  if (!exists) {
+    return absl::OkStatus();
+  }
+  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestFileName)));
+  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestTemporaryName)));
+  MOMENT_RETURN_IF_ERROR(files.SyncDirectory(pin));
+  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.pin_half_dropped"));
+  MOMENT_RETURN_IF_ERROR(RemoveMembers(files, pin));
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> left, files.List(pin));
+  if (!left.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        pin, ": the pin was dropped, but these are not its files: ", absl::StrJoin(left, ", "),
+        "; remove them and the directory"));
+  }
+  MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pin));
+  return files.SyncDirectory(PinsDirectory(directory));
+}
+
+absl::StatusOr<std::vector<std::string>> PinIds(io::FileSystem& files,
+                                                const std::string& directory) {
+  absl::StatusOr<std::vector<std::string>> ids = files.List(PinsDirectory(directory));
+  return absl::IsNotFound(ids.status()) ? std::vector<std::string>() : std::move(ids);
+}
+
+absl::StatusOr<v1::PinManifest> LoadPin(io::FileSystem& files, io::IoEngine& engine,
+                                        const std::string& directory, const std::string& id) {
+  const std::string path = Join(PinDirectory(directory, id), kManifestFileName);
+  MOMENT_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(files, engine, path));
+  return ReadPinText(path, text);
+}
+
+std::string PinnedFilePath(const std::string& directory, absl::string_view id,
+                           const v1::Layout& layout, const BucketGeometry& geometry) {
+  return Join(MemberDirectory(PinDirectory(directory, id), layout, geometry.member),
+              PinnedFileName(geometry.number));
+}
+
+}  // namespace moment::store

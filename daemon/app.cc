@@ -101,7 +101,7 @@ class App::Parts {
   absl::Status StartSessions() {
     MOMENT_ASSIGN_OR_RETURN(peers_, session::PeerWatch::Create());
     opener_ = std::make_unique<session::NodeStoreOpener>(directories_->directories(), *files_,
-                                                         *node_, *device_);
+                                                         *node_, *device_, config_.max_saves);
     session::ManagerOptions options;
     options.lease = config_.lease;
     options.make_ring = RingFactory(config_.ring_slots, config_.ring_slot_bytes);

@@ -1,7 +1,5 @@
 // The C ABI over StoreClient: struct sizes, status codes, the error of the thread. Nothing else.
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/include/moment/moment.h"
+#include "client/src/c_api_support.h"
 #include "client/src/errors.h"
 #include "client/src/socket_path.h"
 #include "client/src/store_client.h"
@@ -17,58 +16,17 @@
 #error "the build defines MOMENT_VERSION"
 #endif
 
+using moment::client::CopyId;
+using moment::client::CopyText;
+using moment::client::Deliver;
+using moment::client::Guard;
 using moment::client::Standing;
 using moment::client::StoreClient;
+using moment::client::ToCommit;
+using moment::client::WithStore;
 namespace v1 = moment::v1;
 
-struct moment_store {
-  std::unique_ptr<StoreClient> client;
-};
-
 namespace {
-
-thread_local std::string last_error;
-
-moment_status ToStatus(const absl::Status& status) {
-  if (status.ok()) {
-    return MOMENT_OK;
-  }
-  last_error.assign(status.message().data(), status.message().size());
-  if (moment::client::IsRewound(status)) {
-    return MOMENT_REWOUND;
-  }
-  if (moment::client::IsForked(status)) {
-    return MOMENT_FORKED;
-  }
-  return static_cast<moment_status>(status.code());
-}
-
-// No exception leaves the library.
-template <typename Body>
-moment_status Guard(Body body) noexcept {
-  try {
-    last_error.clear();
-    return ToStatus(body());
-  } catch (const std::bad_alloc&) {
-    return MOMENT_RESOURCE_EXHAUSTED;
-  } catch (const std::exception& error) {
-    return ToStatus(absl::InternalError(error.what()));
-  }
-}
-
-// Runs `body` on the store's client: not on a null handle, not in a forked child.
-template <typename Body>
-moment_status WithStore(const moment_store* store, Body body) noexcept {
-  return Guard([&]() -> absl::Status {
-    if (store == nullptr) {
-      return absl::InvalidArgumentError("the store is NULL");
-    }
-    if (!store->client->mine()) {
-      return moment::client::ForkedError();
-    }
-    return body(*store->client);
-  });
-}
 
 // The caller's struct, as far as its version of it goes, over the defaults of this one.
 template <typename Options>
@@ -83,43 +41,6 @@ absl::StatusOr<Options> Adopt(const Options* given, Options defaults) {
   }
   std::memcpy(static_cast<void*>(&defaults), given, given->struct_size);
   return defaults;
-}
-
-// Results as far as the caller's version of the struct goes.
-template <typename Result>
-absl::Status Deliver(Result result, Result* out) {
-  if (out == nullptr) {
-    return absl::OkStatus();
-  }
-  const size_t size = out->struct_size;
-  if (size < sizeof(size_t)) {
-    return absl::InvalidArgumentError("a result struct's struct_size is not set");
-  }
-  result.struct_size = size;
-  std::memcpy(static_cast<void*>(out), &result, std::min(size, sizeof(Result)));
-  return absl::OkStatus();
-}
-
-template <size_t N>
-void CopyText(const std::string& text, char (&out)[N]) {
-  const size_t length = std::min(text.size(), N - 1);
-  std::memcpy(out, text.data(), length);
-  out[length] = '\0';
-}
-
-void CopyId(const std::string& id, uint8_t (&out)[16]) {
-  std::memset(out, 0, sizeof out);
-  std::memcpy(out, id.data(), std::min(id.size(), sizeof out));
-}
-
-moment_commit ToCommit(const v1::CommitInfo& info) {
-  moment_commit commit = {};
-  commit.id = info.id();
-  commit.sequence = info.sequence();
-  commit.due = info.due() ? 1 : 0;
-  CopyId(info.step_id(), commit.step_id);
-  commit.unix_time_ns = info.unix_time_ns();
-  return commit;
 }
 
 absl::Status DeliverCommit(const absl::StatusOr<v1::CommitInfo>& info, moment_commit* out) {
@@ -429,7 +350,7 @@ moment_status moment_cancel(moment_store* store) {
   });
 }
 
-const char* moment_last_error(void) { return last_error.c_str(); }
+const char* moment_last_error(void) { return moment::client::LastError().c_str(); }
 
 const char* moment_status_name(moment_status status) {
   switch (static_cast<int>(status)) {

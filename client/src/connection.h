@@ -26,7 +26,7 @@ absl::Status AwaitHealth(const std::string& socket_path, absl::Duration timeout)
 
 // One connection to a daemon and the one session on it: Open, the session's stream, the ring. Made
 // anew at each reconnect. Used by one thread at a time.
-class Connection {
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `request` as the trainer gave it, with what the reconnect adds. The timeout is for reaching the
   // daemon: Open itself may reserve many gigabytes.
@@ -51,6 +51,10 @@ class Connection {
   // Attaches the table's buffers and starts the ring.
   absl::Status Attach(v1::AttachRequest request, TensorTable* table, Canceller& canceller);
   absl::Status Detach(uint64_t generation, Canceller& canceller);
+  // The pin's files, one a bucket. Touches nothing else of the connection.
+  absl::StatusOr<std::vector<UniqueFd>> TakePin(const std::string& pin, size_t count) const {
+    return door_->TakePin(pin, count);
+  }
   // Ends the ring's thread: no buffer is touched by it after this.
   void StopRing();
   // "ring"; empty before Attach.

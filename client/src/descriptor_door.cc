@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,12 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
   return out;
 }
 
-absl::StatusOr<std::vector<UniqueFd>> Receive(const UniqueFd& socket, const std::string& path) {
+struct Received {
+  std::vector<UniqueFd> descriptors;
+  uint32_t count = 0;  // that the answer says it carries
+};
+
+absl::StatusOr<Received> Receive(const UniqueFd& socket, const std::string& path) {
   v1::DescriptorReply reply = {};
   iovec part = {&reply, sizeof reply};
   alignas(cmsghdr) char control[CMSG_SPACE(MOMENT_DESCRIPTORS_MAX * sizeof(int))] = {};
@@ -93,7 +99,8 @@ absl::StatusOr<std::vector<UniqueFd>> Receive(const UniqueFd& socket, const std:
   if (got < 0) {
     return FromErrno(errno, "waiting for the answer of", path);
   }
-  std::vector<UniqueFd> descriptors = TakeDescriptors(message);
+  Received received;
+  received.descriptors = TakeDescriptors(message);
   if (got == 0) {
     return absl::UnavailableError(absl::StrCat(path, " closed without an answer"));
   }
@@ -104,11 +111,12 @@ absl::StatusOr<std::vector<UniqueFd>> Receive(const UniqueFd& socket, const std:
     reply.message[sizeof reply.message - 1] = '\0';
     return absl::Status(static_cast<absl::StatusCode>(reply.code), reply.message);
   }
-  return descriptors;
+  received.count = reply.count;
+  return received;
 }
 
-absl::StatusOr<std::vector<UniqueFd>> Ask(const std::string& path, const std::string& token,
-                                          v1::DescriptorRequest request, const UniqueFd* offered) {
+absl::StatusOr<Received> Ask(const std::string& path, const std::string& token,
+                             v1::DescriptorRequest request, const UniqueFd* offered) {
   request.magic = MOMENT_DESCRIPTORS_MAGIC;
   request.version = 1;
   std::memcpy(request.token, token.data(), std::min(token.size(), sizeof request.token));
@@ -128,21 +136,50 @@ DescriptorDoor::DescriptorDoor(std::string path, std::string token)
 absl::StatusOr<RingDescriptors> DescriptorDoor::TakeRing() const {
   v1::DescriptorRequest request = {};
   request.request = v1::DESCRIPTOR_REQUEST_TAKE_RING;
-  absl::StatusOr<std::vector<UniqueFd>> taken = Ask(path_, token_, request, nullptr);
-  if (!taken.ok()) {
-    return WithContext(taken.status(), "taking the ring");
+  absl::StatusOr<Received> received = Ask(path_, token_, request, nullptr);
+  if (!received.ok()) {
+    return WithContext(received.status(), "taking the ring");
   }
-  if (taken->size() != kRingDescriptors) {
-    return absl::InternalError(absl::StrCat("taking the ring: ", taken->size(),
-                                            " descriptors from ", path_, ", ", kRingDescriptors,
-                                            " expected"));
+  std::vector<UniqueFd>& taken = received->descriptors;
+  if (taken.size() != kRingDescriptors) {
+    return absl::InternalError(absl::StrCat("taking the ring: ", taken.size(), " descriptors from ",
+                                            path_, ", ", kRingDescriptors, " expected"));
   }
   RingDescriptors ring;
-  ring.control = std::move((*taken)[0]);
-  ring.slots = std::move((*taken)[1]);
-  ring.to_client = std::move((*taken)[2]);
-  ring.to_daemon = std::move((*taken)[3]);
+  ring.control = std::move(taken[0]);
+  ring.slots = std::move(taken[1]);
+  ring.to_client = std::move(taken[2]);
+  ring.to_daemon = std::move(taken[3]);
   return ring;
+}
+
+absl::StatusOr<std::vector<UniqueFd>> DescriptorDoor::TakePin(const std::string& pin,
+                                                              size_t count) const {
+  v1::DescriptorRequest request = {};
+  request.request = v1::DESCRIPTOR_REQUEST_TAKE_PIN;
+  std::memcpy(request.pin, pin.data(), std::min(pin.size(), sizeof request.pin));
+  std::vector<UniqueFd> files;
+  while (files.size() < count) {
+    request.first = static_cast<uint32_t>(files.size());
+    absl::StatusOr<Received> received = Ask(path_, token_, request, nullptr);
+    if (!received.ok()) {
+      return WithContext(received.status(), "taking the files of a pin");
+    }
+    // The kernel leaves out those that would exceed the limit.
+    if (received->descriptors.size() < received->count) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("taking the files of a pin: of ", count, " descriptors only ",
+                       files.size() + received->descriptors.size(),
+                       " fit into this process; raise its limit of open files (ulimit -n)"));
+    }
+    if (received->count == 0) {
+      return absl::InternalError(absl::StrCat("taking the files of a pin: ", files.size(), " from ",
+                                              path_, ", ", count, " expected"));
+    }
+    std::move(received->descriptors.begin(), received->descriptors.end(),
+              std::back_inserter(files));
+  }
+  return files;
 }
 
 absl::Status DescriptorDoor::OfferPidfd() const {

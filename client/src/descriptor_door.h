@@ -23,6 +23,9 @@ class DescriptorDoor {
   DescriptorDoor(std::string path, std::string token);
 
   absl::StatusOr<RingDescriptors> TakeRing() const;
+  // The files of a pin's buckets, in their order. RESOURCE_EXHAUSTED if this process may not have
+  // so many descriptors.
+  absl::StatusOr<std::vector<UniqueFd>> TakePin(const std::string& pin, size_t count) const;
   // A pidfd of this process, so that the daemon sees its end across PID namespaces.
   absl::Status OfferPidfd() const;
 

@@ -15,6 +15,7 @@
 #include "client/include/moment/moment.h"
 #include "client/src/canceller.h"
 #include "client/src/connection.h"
+#include "client/src/pin.h"
 #include "client/src/position.h"
 #include "client/src/process.h"
 #include "client/src/requests.h"
@@ -67,6 +68,7 @@ class StoreClient {
   absl::StatusOr<std::vector<moment_tensor_digest>> Digest(
       absl::optional<absl::Span<const moment_run>> runs);
   absl::StatusOr<std::vector<uint64_t>> Steps();  // by caller's index
+  absl::StatusOr<std::unique_ptr<Pin>> CreatePin();
 
   // From any thread, while another one is in a call.
   absl::StatusOr<v1::Operation> GetOperation(const std::string& id) const;
@@ -122,6 +124,7 @@ class StoreClient {
   // Parameters of the marked tensors are, or are no longer, those of the store.
   void SetStale(const std::vector<bool>& marked, bool stale)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  void GiveUpPin(const std::string& id) ABSL_LOCKS_EXCLUDED(state_mutex_);
   std::string NewOperation() ABSL_LOCKS_EXCLUDED(state_mutex_);
   template <typename Change>
   void Restand(Change change) ABSL_LOCKS_EXCLUDED(state_mutex_) {

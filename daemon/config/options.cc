@@ -160,6 +160,11 @@ constexpr Option kOptions[] = {
      "Budget of the frame pool that all stores share: what streams through, and the state that "
      "stays in memory between steps.",
      false, false, SetBytes<&Config::host_memory_bytes, uint64_t{16} << 20>},
+    {"max_saves", "2", "count",
+     "Commits of one store that may be pinned at once. Each pin holds, beyond the three images "
+     "that "
+     "stepping needs, one image of the state until it is released.",
+     false, false, SetCount<&Config::max_saves, 1, 64>},
     {"io_engine", "auto", "auto, io_uring or threads",
      "How files are read and written. auto takes io_uring and, where the system refuses it, "
      "threads; the reason stands in the log and in the status.",

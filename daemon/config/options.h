@@ -26,6 +26,7 @@ struct Config {
   bool allow_volatile = false;
   bool allow_unknown_file_system = false;
   uint64_t host_memory_bytes = 0;
+  uint32_t max_saves = 0;
   std::string io_engine;  // "auto", "io_uring" or "threads"
   uint32_t io_depth = 0;
   uint32_t io_threads = 0;

@@ -9,7 +9,8 @@
 
 namespace moment::pipeline {
 
-// The thread of one store that makes its blocking calls (Drop, Begin, Commit), in the order posted.
+// A thread of one store that makes its blocking calls in the order posted: one makes Drop, Begin
+// and Commit, another Sweep.
 class Committer {
  public:
   Committer();

@@ -41,6 +41,7 @@ PipelineImpl::PipelineImpl(Node& node, device::Device& device, std::unique_ptr<s
       node_(node),
       scheduler_(scheduler),
       plan_(*store_->layout(), options.chunk_bytes),
+      sweeper_(std::make_unique<Committer>()),
       committer_(std::make_unique<Committer>()),
       loop_(std::make_unique<EventLoop>([this] { AfterBatch(); })) {}
 
@@ -88,6 +89,7 @@ PipelineImpl::~PipelineImpl() {
     WaitQuiet().IgnoreError();
   }
   committer_.reset();
+  sweeper_.reset();
   // What the pool still tells the loop is ignored from here on.
   if (frames_ != nullptr) {
     loop_->RunAndWait([this] { frames_.reset(); });

@@ -50,6 +50,9 @@ class PipelineImpl : public StatePipeline {
   absl::Status Read(const ReadParameters& parameters) override;
   absl::StatusOr<v1::CommitInfo> Write(const WriteParameters& parameters) override;
   absl::StatusOr<std::vector<TensorDigest>> Digest(const std::vector<bool>& tensors) override;
+  absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> Pin(
+      const store::PinParameters& parameters) override;
+  absl::Status Unpin(const std::string& id) override;
   void Abort(absl::Status status) override;
   absl::Status Drain() override;
   PipelineStatus Status() const override;
@@ -85,6 +88,8 @@ class PipelineImpl : public StatePipeline {
   absl::StatusOr<v1::CommitInfo> RunChange(PassSpec spec);
   void ReplaceState(std::shared_ptr<const store::State> state);
   void DropAllFrames();
+  // Lets the store remove what nothing needs any more, behind the calls.
+  void SweepBehind();
 
   std::shared_ptr<const store::State> published() const;
   void Publish();
@@ -97,6 +102,9 @@ class PipelineImpl : public StatePipeline {
   Node& node_;
   IoScheduler& scheduler_;
   const ChunkPlan plan_;
+
+  std::unique_ptr<Committer> sweeper_;
+  std::atomic<bool> sweep_posted_{false};
 
   // The loop's.
   std::unique_ptr<Committer> committer_;

@@ -30,6 +30,7 @@ class PipelineImpl::CallScope {
   }
   ~CallScope() {
     pipeline_.current_call_.store(0);
+    pipeline_.SweepBehind();
     absl::MutexLock lock(&pipeline_.mutex_);
     pipeline_.activity_ = "idle";
   }

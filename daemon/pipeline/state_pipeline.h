@@ -82,8 +82,8 @@ struct PipelineStatus {
 
 // Streams the state of one store through the device: reads, Adam, write-back, commit, prefetch.
 // Changing calls block their caller and run one at a time (the session sees to it); write-back,
-// commit and prefetch go on behind them on the pipeline's own threads. Abort and Status come from
-// any thread.
+// commit, prefetch and the store's sweeps go on behind them on the pipeline's own threads. Abort,
+// Unpin and Status come from any thread.
 //
 // Step and Skip N are answered when the parameters are final and every due commit <= N - 1 is
 // durable. A call that fails or is aborted leaves the last applied state intact.
@@ -119,6 +119,11 @@ class StatePipeline {
   virtual absl::StatusOr<v1::CommitInfo> Write(const WriteParameters& parameters) = 0;
   // Of the applied state, by tensor. Needs no trainer's memory.
   virtual absl::StatusOr<std::vector<TensorDigest>> Digest(const std::vector<bool>& tensors) = 0;
+  // Commits the applied state, due only if it is so anyway, and pins it.
+  virtual absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> Pin(
+      const store::PinParameters& parameters) = 0;
+  // Drops a pin; what it held is removed behind the caller. NOT_FOUND. From any thread.
+  virtual absl::Status Unpin(const std::string& id) = 0;
 
   // Fails the running call with this status, soon; later calls are not affected. Safe at any time.
   virtual void Abort(absl::Status status) = 0;

@@ -202,6 +202,14 @@ absl::Status DescriptorServer::Accept(const v1::DescriptorRequest& request,
     reply.wire.count = static_cast<uint32_t>(reply.descriptors.size());
     return absl::OkStatus();
   }
+  if (request.request == v1::DESCRIPTOR_REQUEST_TAKE_PIN) {
+    const std::string pin(request.pin, ::strnlen(request.pin, sizeof(request.pin)));
+    MOMENT_ASSIGN_OR_RETURN(reply.descriptors,
+                            session->PinDescriptors(pin, request.first, MOMENT_DESCRIPTORS_MAX));
+    reply.wire.first = request.first;
+    reply.wire.count = static_cast<uint32_t>(reply.descriptors.size());
+    return absl::OkStatus();
+  }
   if (request.request == v1::DESCRIPTOR_REQUEST_OFFER) {
     return Offer(*session, request, std::move(descriptors), reply);
   }

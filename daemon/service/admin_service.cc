@@ -4,13 +4,16 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/errors.h"
 #include "daemon/service/metrics.h"
 #include "daemon/service/status.h"
 #include "daemon/session/open_request.h"
 #include "daemon/store/inspect.h"
+#include "daemon/store/pin_files.h"
 
 namespace moment::service {
 namespace {
@@ -27,6 +30,29 @@ grpc::Status Answer(absl::StatusOr<Response> result, Response* response) {
 grpc::Status Unimplemented(absl::string_view call, absl::string_view instead) {
   return grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
                       absl::StrCat(call, " is not part of this version: ", instead));
+}
+
+// The one pin whose id begins so.
+absl::StatusOr<v1::PinSummary> ChoosePin(const v1::StoreName& name, const v1::StoreSummary& store,
+                                         const std::string& beginning) {
+  const v1::PinSummary* chosen = nullptr;
+  std::vector<std::string> ids;
+  for (const v1::PinSummary& pin : store.pins()) {
+    ids.push_back(pin.id());
+    if (!absl::StartsWith(pin.id(), beginning)) {
+      continue;
+    }
+    if (chosen != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pins ", chosen->id(), " and ", pin.id(), " both begin with ", beginning));
+    }
+    chosen = &pin;
+  }
+  if (chosen == nullptr) {
+    return absl::NotFoundError(absl::StrCat(session::DescribeName(name), " has no pin ", beginning,
+                                            "; there are [", absl::StrJoin(ids, ", "), "]"));
+  }
+  return *chosen;
 }
 
 }  // namespace
@@ -53,6 +79,7 @@ absl::StatusOr<v1::ListResponse> AdminService::ListAll() const {
         // Its records change under the reader; the session knows where it stands.
         summary.set_sequence(session->Status().committed_sequence());
         summary.clear_problem();
+        *summary.mutable_pins() = session->Status().pins();
       }
       *response.add_stores() = std::move(summary);
     }
@@ -140,8 +167,38 @@ grpc::Status AdminService::Compact(grpc::ServerContext*, const v1::CompactReques
   return Unimplemented("Compact", "a store holds its three images and no more");
 }
 
-grpc::Status AdminService::Drop(grpc::ServerContext*, const v1::DropRequest*, v1::DropResponse*) {
-  return Unimplemented("Drop", "stop the daemon and remove the store's directory");
+grpc::Status AdminService::Drop(grpc::ServerContext*, const v1::DropRequest* request,
+                                v1::DropResponse* response) {
+  if (request->pin().empty()) {
+    return Unimplemented("Drop of a store or save", "stop the daemon and remove its directory");
+  }
+  return Answer(DropPin(request->name(), request->pin()), response);
+}
+
+absl::StatusOr<v1::DropResponse> AdminService::DropPin(const v1::StoreName& name,
+                                                       const std::string& pin) const {
+  MOMENT_ASSIGN_OR_RETURN(const Place place, Find(name));
+  const std::shared_ptr<session::Session> session = sessions_.FindByName(name);
+  v1::StoreSummary summary;
+  if (session != nullptr) {
+    *summary.mutable_pins() = session->Status().pins();
+  } else {
+    MOMENT_ASSIGN_OR_RETURN(v1::DescribeResponse described,
+                            store::ReadStore(files_, *place.directory->engine, place.path));
+    summary = std::move(*described.mutable_summary());
+  }
+  MOMENT_ASSIGN_OR_RETURN(const v1::PinSummary chosen, ChoosePin(name, summary, pin));
+  v1::DropResponse response;
+  response.set_pin(chosen.id());
+  response.set_freed_bytes(chosen.held_bytes());
+  if (session != nullptr) {
+    MOMENT_ASSIGN_OR_RETURN(const uint64_t freed_bytes, session->DropPin(chosen.id()));
+    response.set_freed_bytes(freed_bytes);
+  } else {
+    // Left by a daemon that was killed. An Open of the store that comes now drops it as well.
+    MOMENT_RETURN_IF_ERROR(store::RemovePin(files_, place.path, chosen.id()));
+  }
+  return response;
 }
 
 grpc::Status AdminService::Stats(grpc::ServerContext*, const v1::StatsRequest*,

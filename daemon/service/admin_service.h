@@ -10,8 +10,8 @@
 
 namespace moment::service {
 
-// The operator's calls. They run on gRPC's threads and may block on a disk; none of them changes a
-// store.
+// The operator's calls. They run on gRPC's threads and may block on a disk; Drop alone changes
+// anything.
 class AdminService : public v1::Admin::Service {
  public:
   AdminService(const StatusSources& sources, session::SessionManager& sessions,
@@ -42,6 +42,7 @@ class AdminService : public v1::Admin::Service {
   };
   absl::StatusOr<Place> Find(const v1::StoreName& name) const;
   absl::StatusOr<v1::ListResponse> ListAll() const;
+  absl::StatusOr<v1::DropResponse> DropPin(const v1::StoreName& name, const std::string& pin) const;
   absl::StatusOr<v1::DescribeResponse> DescribeStore(const v1::StoreName& name) const;
   absl::Status VerifyStore(const v1::StoreName& name, grpc::ServerContext& context,
                            grpc::ServerWriter<v1::VerifyResponse>& writer) const;

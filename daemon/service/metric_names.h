@@ -21,5 +21,7 @@ inline constexpr char kCommittedSequence[] = "moment_session_committed_sequence"
 inline constexpr char kStepSeconds[] = "moment_session_last_step_seconds";
 inline constexpr char kStateBytes[] = "moment_session_state_bytes";
 inline constexpr char kResidentBytes[] = "moment_session_resident_bytes";
+inline constexpr char kPins[] = "moment_session_pins_count";
+inline constexpr char kPinnedBytes[] = "moment_session_pinned_bytes";
 
 }  // namespace moment::service::metric

@@ -92,6 +92,13 @@ void AddSession(const v1::SessionStatus& status, Families& families) {
                  ToDouble(status.state_bytes()));
   families.Gauge(metric::kResidentBytes, "Bytes of it that stay in the pool.", labels,
                  ToDouble(status.resident_bytes()));
+  uint64_t pinned_bytes = 0;
+  for (const v1::PinSummary& pin : status.pins()) {
+    pinned_bytes += pin.size_bytes();
+  }
+  families.Gauge(metric::kPins, "Live pins.", labels, status.pins_size());
+  families.Gauge(metric::kPinnedBytes, "Bytes of their files; pins of one commit share theirs.",
+                 labels, ToDouble(pinned_bytes));
 }
 
 }  // namespace

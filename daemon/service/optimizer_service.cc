@@ -138,6 +138,18 @@ grpc::Status OptimizerService::Rollback(grpc::ServerContext* context,
   return session.ok() ? Answer((*session)->Rollback(*request), response) : ToGrpc(session.status());
 }
 
+grpc::Status OptimizerService::Pin(grpc::ServerContext* context, const v1::PinRequest* request,
+                                   v1::PinResponse* response) {
+  const auto session = Find(context->peer(), *request);
+  return session.ok() ? Answer((*session)->Pin(*request), response) : ToGrpc(session.status());
+}
+
+grpc::Status OptimizerService::Unpin(grpc::ServerContext* context, const v1::UnpinRequest* request,
+                                     v1::UnpinResponse*) {
+  const auto session = Find(context->peer(), *request);
+  return ToGrpc(session.ok() ? (*session)->Unpin(*request) : session.status());
+}
+
 grpc::Status OptimizerService::GetOperation(grpc::ServerContext* context,
                                             const v1::GetOperationRequest* request,
                                             v1::Operation* response) {

@@ -39,6 +39,10 @@ class OptimizerService : public v1::Optimizer::WithCallbackMethod_Session<v1::Op
                            v1::MaterializeResponse* response) override;
   grpc::Status Rollback(grpc::ServerContext* context, const v1::RollbackRequest* request,
                         v1::RollbackResponse* response) override;
+  grpc::Status Pin(grpc::ServerContext* context, const v1::PinRequest* request,
+                   v1::PinResponse* response) override;
+  grpc::Status Unpin(grpc::ServerContext* context, const v1::UnpinRequest* request,
+                     v1::UnpinResponse* response) override;
   grpc::Status GetOperation(grpc::ServerContext* context, const v1::GetOperationRequest* request,
                             v1::Operation* response) override;
   grpc::Status Close(grpc::ServerContext* context, const v1::CloseRequest* request,

@@ -43,6 +43,11 @@ absl::Status Operation::Wait() const {
   return status_;
 }
 
+bool Operation::done() const {
+  absl::MutexLock lock(&mutex_);
+  return done_;
+}
+
 v1::StepDone Operation::step() const {
   absl::MutexLock lock(&mutex_);
   return step_;

@@ -37,6 +37,7 @@ class Operation {
   Progress WaitBeyond(size_t seen) const;
   absl::Status Wait() const;
 
+  bool done() const;
   // After the end.
   v1::StepDone step() const;
   // At any time, as GetOperation answers.

@@ -15,6 +15,18 @@ namespace {
 
 constexpr size_t kMaxFiles = 4096;
 
+v1::PinSummary Summarize(const store::PinnedCommit& pin, uint64_t held_bytes) {
+  v1::PinSummary summary;
+  summary.set_id(pin.id);
+  *summary.mutable_owner() = pin.owner;
+  summary.set_unix_time_ns(pin.unix_time_ns);
+  summary.set_commit(pin.commit.id());
+  summary.set_sequence(pin.commit.sequence());
+  summary.set_size_bytes(pin.size_bytes);
+  summary.set_held_bytes(held_bytes);
+  return summary;
+}
+
 }  // namespace
 
 std::shared_ptr<Session> Session::Create(SessionOptions options,
@@ -95,6 +107,9 @@ v1::SessionStatus Session::Status() const {
   *status.mutable_last_step() = std::move(state.last_step);
   status.set_state_bytes(state.state_bytes);
   status.set_resident_bytes(state.resident_bytes);
+  for (const std::shared_ptr<const store::PinnedCommit>& pin : pipeline_->store().pins()) {
+    *status.add_pins() = Summarize(*pin, pipeline_->store().HeldBytes(*pin));
+  }
   return status;
 }
 
@@ -303,6 +318,7 @@ absl::Status Session::EndReason() const {
 void Session::Finalize() {
   pipeline_->Detach();
   const absl::Status committed = pipeline_->Drain();
+  DropAllPins();
   std::unique_ptr<pipeline::StatePipeline> pipeline;
   std::unique_ptr<Ring> ring;
   uint64_t watch = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct SessionOptions {
   std::string token;  // 16 bytes
   v1::StoreName name;
   std::string device;
+  std::string program;  // what the trainer calls itself
   Peer peer;
   std::chrono::milliseconds lease{30000};
   uint64_t blob_limit_bytes = 0;
@@ -78,6 +80,12 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<v1::WriteTensorResponse> WriteTensor(const v1::WriteTensorRequest& request);
   absl::StatusOr<v1::ResetMomentsResponse> ResetMoments(const v1::ResetMomentsRequest& request);
   absl::StatusOr<v1::DigestResponse> Digest(const v1::DigestRequest& request);
+  absl::StatusOr<v1::PinResponse> Pin(const v1::PinRequest& request);
+  // Does not wait for the running call. OK if there is no such pin.
+  absl::Status Unpin(const v1::UnpinRequest& request);
+  // The same for an operator: NOT_FOUND if there is no such pin. Returns the bytes that only pins
+  // held.
+  absl::StatusOr<uint64_t> DropPin(const std::string& id);
   absl::StatusOr<v1::Operation> GetOperation(const std::string& operation) const;
   absl::StatusOr<v1::CloseResponse> Close();
 
@@ -89,6 +97,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // What fd.sock carries.
   absl::StatusOr<std::vector<base::UniqueFd>> RingDescriptors();
+  // Files of the pin's buckets from `first` on, at most `count`.
+  absl::StatusOr<std::vector<base::UniqueFd>> PinDescriptors(const std::string& id, uint32_t first,
+                                                             uint32_t count) const;
   absl::Status OfferPidfd(base::UniqueFd pidfd);
   absl::StatusOr<uint32_t> OfferFiles(std::vector<base::UniqueFd> files);
 
@@ -146,6 +157,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void FinishStep(Operation& operation, const absl::Status& status, v1::StepDone done);
   // Takes over where the store stands after a change between two steps.
   void Restand(const pipeline::StatePipeline& pipeline);
+  absl::StatusOr<v1::Operation> MakePin(pipeline::StatePipeline& pipeline, const std::string& id);
+  absl::StatusOr<v1::PinResponse> DescribePin(const std::string& id) const;
+  void DropAllPins();
   void Finalize();
 
   void WatchPeer(std::shared_ptr<base::UniqueFd> pidfd);
@@ -167,6 +181,7 @@ class Session : public std::enable_shared_from_this<Session> {
   v1::StepDone last_done_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Operation> running_step_ ABSL_GUARDED_BY(mutex_);
   OperationTable operations_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> abandoned_pins_ ABSL_GUARDED_BY(mutex_);  // whose Pin is under way
   absl::optional<TrainerMemory> memory_ ABSL_GUARDED_BY(mutex_);  // as long as it is attached
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;               // of the last Attach
   std::unique_ptr<Ring> ring_ ABSL_GUARDED_BY(mutex_);

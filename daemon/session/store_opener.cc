@@ -69,7 +69,8 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
   environment.state_directory = directory->path;
   environment.file_permissions = directory->file_permissions;
   environment.directory_permissions = directory->directory_permissions;
-  const store::OpenParameters parameters = ToParameters(request, opened.profile, owner);
+  store::OpenParameters parameters = ToParameters(request, opened.profile, owner);
+  parameters.max_pins = max_pins_;
   MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<store::Store> store,
                           store::Store::Open(environment, parameters));
   opened.warnings = store->warnings();

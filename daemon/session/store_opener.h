@@ -46,9 +46,14 @@ struct StateDirectory {
 // directory with the most free space.
 class NodeStoreOpener : public StoreOpener {
  public:
+  // `max_pins`: commits of one store that may be pinned at once.
   NodeStoreOpener(const std::vector<StateDirectory>& directories, io::FileSystem& files,
-                  pipeline::Node& node, device::Device& device)
-      : directories_(directories), files_(files), node_(node), device_(device) {}
+                  pipeline::Node& node, device::Device& device, uint32_t max_pins)
+      : directories_(directories),
+        files_(files),
+        node_(node),
+        device_(device),
+        max_pins_(max_pins) {}
 
   absl::StatusOr<OpenedStore> Open(const v1::OpenRequest& request, uid_t owner) override;
 
@@ -62,6 +67,7 @@ class NodeStoreOpener : public StoreOpener {
   io::FileSystem& files_;
   pipeline::Node& node_;
   device::Device& device_;
+  const uint32_t max_pins_;
 };
 
 }  // namespace moment::session

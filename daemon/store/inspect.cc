@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "daemon/store/bucket_file.h"
 #include "daemon/store/names.h"
 #include "daemon/store/offline.h"
+#include "daemon/store/pin_report.h"
 
 namespace moment::store {
 namespace {
@@ -26,8 +28,15 @@ std::vector<uint64_t> NamingCommits(const std::vector<v1::CommitRecord>& commits
 }
 
 absl::Status AddFile(io::FileSystem& files, const OfflineStore& store, int bucket,
-                     const std::string& path, uint32_t number, v1::DescribeResponse& response) {
-  MOMENT_ASSIGN_OR_RETURN(const io::FileInfo info, files.Stat(path));
+                     const std::string& path, uint32_t number, std::set<uint64_t>& inodes,
+                     v1::DescribeResponse& response) {
+  const absl::StatusOr<io::FileInfo> stat = files.Stat(path);
+  if (absl::IsNotFound(stat.status())) {
+    return absl::OkStatus();  // nothing needed it: a live store sweeps such behind its steps
+  }
+  MOMENT_RETURN_IF_ERROR(stat.status());
+  const io::FileInfo& info = *stat;
+  inodes.insert(info.inode);
   v1::BucketFile* file = response.add_files();
   file->set_path(path);
   file->set_size_bytes(info.size_bytes);
@@ -42,7 +51,8 @@ absl::Status AddFile(io::FileSystem& files, const OfflineStore& store, int bucke
 // Files of one bucket, in the order of their numbers. A member's directory that is not there has
 // none.
 absl::Status AddFilesOf(io::FileSystem& files, const std::string& directory,
-                        const OfflineStore& store, int bucket, v1::DescribeResponse& response) {
+                        const OfflineStore& store, int bucket, std::set<uint64_t>& inodes,
+                        v1::DescribeResponse& response) {
   const BucketGeometry& geometry = store.layout->buckets()[static_cast<size_t>(bucket)];
   const std::string member = MemberDirectory(directory, store.layout->proto(), geometry.member);
   const absl::StatusOr<std::vector<std::string>> names = files.List(member);
@@ -58,7 +68,7 @@ absl::Status AddFilesOf(io::FileSystem& files, const std::string& directory,
     }
   }
   for (const auto& [number, path] : found) {
-    MOMENT_RETURN_IF_ERROR(AddFile(files, store, bucket, path, number, response));
+    MOMENT_RETURN_IF_ERROR(AddFile(files, store, bucket, path, number, inodes, response));
   }
   return absl::OkStatus();
 }
@@ -91,6 +101,16 @@ void Summarize(io::FileSystem& files, const std::string& directory, const Offlin
     bytes += SizeOf(files, Join(directory, CommitFileName(i)));
   }
   summary.set_disk_bytes(bytes);
+}
+
+absl::Status AddPins(io::FileSystem& files, io::IoEngine& engine, const std::string& directory,
+                     const std::set<uint64_t>& inodes, v1::StoreSummary& summary) {
+  MOMENT_ASSIGN_OR_RETURN(PinReport report, ReportPins(files, engine, directory, inodes));
+  summary.set_disk_bytes(summary.disk_bytes() + report.held_bytes);
+  for (v1::PinSummary& pin : report.pins) {
+    *summary.add_pins() = std::move(pin);
+  }
+  return absl::OkStatus();
 }
 
 // Paths two levels below jobs/, that is of ranks.
@@ -144,13 +164,15 @@ absl::StatusOr<v1::DescribeResponse> ReadStore(io::FileSystem& files, io::IoEngi
     *response.add_commits() = commit;
     response.mutable_commits(response.commits_size() - 1)->clear_blob();
   }
+  std::set<uint64_t> inodes;
   if (store.layout != nullptr) {
     *response.mutable_layout() = store.layout->proto();
     for (int bucket = 0; bucket < store.layout->proto().buckets_size(); ++bucket) {
-      MOMENT_RETURN_IF_ERROR(AddFilesOf(files, directory, store, bucket, response));
+      MOMENT_RETURN_IF_ERROR(AddFilesOf(files, directory, store, bucket, inodes, response));
     }
   }
   Summarize(files, directory, store, response);
+  MOMENT_RETURN_IF_ERROR(AddPins(files, engine, directory, inodes, *response.mutable_summary()));
   return response;
 }
 

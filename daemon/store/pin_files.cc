@@ -72,6 +72,22 @@ absl::Status RemoveMembers(io::FileSystem& files, const std::string& pin) {
   return absl::OkStatus();
 }
 
+absl::Status Remove(io::FileSystem& files, const std::string& pin) {
+  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestFileName)));
+  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestTemporaryName)));
+  MOMENT_RETURN_IF_ERROR(files.SyncDirectory(pin));
+  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.pin_half_dropped"));
+  MOMENT_RETURN_IF_ERROR(RemoveMembers(files, pin));
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> left, files.List(pin));
+  if (!left.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        pin, ": the pin was dropped, but these are not its files: ", absl::StrJoin(left, ", "),
+        "; remove them and the directory"));
+  }
+  MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pin));
+  return files.SyncDirectory(ParentOf(pin));
+}
+
 }  // namespace
 
 absl::Status CheckPinId(absl::string_view id) {
@@ -101,24 +117,9 @@ absl::Status MakePin(const Environment& environment, const std::string& director
 }
 
 absl::Status RemovePin(io::FileSystem& files, const std::string& directory, const std::string& id) {
-  const std::string pin = PinDirectory(directory, id);
-  MOMENT_ASSIGN_OR_RETURN(const bool exists, Exists(files, pin));
-  if (!exists) {
-    return absl::OkStatus();
-  }
-  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestFileName)));
-  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, Join(pin, kManifestTemporaryName)));
-  MOMENT_RETURN_IF_ERROR(files.SyncDirectory(pin));
-  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.pin_half_dropped"));
-  MOMENT_RETURN_IF_ERROR(RemoveMembers(files, pin));
-  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> left, files.List(pin));
-  if (!left.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        pin, ": the pin was dropped, but these are not its files: ", absl::StrJoin(left, ", "),
-        "; remove them and the directory"));
-  }
-  MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pin));
-  return files.SyncDirectory(PinsDirectory(directory));
+  const absl::Status status = Remove(files, PinDirectory(directory, id));
+  // Not there, or removed by someone else meanwhile.
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<std::vector<std::string>> PinIds(io::FileSystem& files,

@@ -214,6 +214,8 @@ class Store {
   virtual absl::Status Unpin(const std::string& id) = 0;
   // In the order of their making.
   virtual std::vector<std::shared_ptr<const PinnedCommit>> pins() const = 0;
+  // Of the pin's files, those that the store itself does not need any more: only pins hold them.
+  virtual uint64_t HeldBytes(const PinnedCommit& pin) const = 0;
   // The pinned files of the buckets [first, first + count), as far as there are any, open to be
   // read. NOT_FOUND if there is no such pin.
   virtual absl::StatusOr<std::vector<std::unique_ptr<io::File>>> OpenPinned(

@@ -59,6 +59,7 @@ class StoreImpl final : public Store {
   absl::StatusOr<std::shared_ptr<const PinnedCommit>> Pin(const PinParameters& parameters) override;
   absl::Status Unpin(const std::string& id) override;
   std::vector<std::shared_ptr<const PinnedCommit>> pins() const override;
+  uint64_t HeldBytes(const PinnedCommit& pin) const override;
   absl::StatusOr<std::vector<std::unique_ptr<io::File>>> OpenPinned(const std::string& id,
                                                                     uint32_t first,
                                                                     uint32_t count) const override;

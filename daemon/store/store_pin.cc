@@ -68,9 +68,9 @@ PinnedCommit Describe(const PinParameters& parameters, const State& state) {
 
 absl::StatusOr<std::shared_ptr<const PinnedCommit>> StoreImpl::Pin(
     const PinParameters& parameters) {
-  if (wants_sweep()) {
-    Sweep().IgnoreError();  // only room is at stake; what stays is reported by the next one
-  }
+  // Waits for one that is giving back room. Only room is at stake; a failure is told by the next
+  // one.
+  Sweep().IgnoreError();
   absl::MutexLock order(&commit_mutex_);
   MOMENT_RETURN_IF_ERROR(CheckOpen());
   MOMENT_RETURN_IF_ERROR(CheckPinId(parameters.id));
@@ -172,6 +172,16 @@ absl::Status StoreImpl::Unpin(const std::string& id) {
 std::vector<std::shared_ptr<const PinnedCommit>> StoreImpl::pins() const {
   absl::MutexLock lock(&state_mutex_);
   return pins_;
+}
+
+uint64_t StoreImpl::HeldBytes(const PinnedCommit& pin) const {
+  uint64_t bytes = 0;
+  for (uint32_t bucket = 0; bucket < pin.files.size(); ++bucket) {
+    if (files_->Find(bucket, pin.files[bucket]) == nullptr) {
+      bytes += pin.layout->buckets()[bucket].file_bytes;
+    }
+  }
+  return bytes;
 }
 
 std::shared_ptr<const PinnedCommit> StoreImpl::FindPin(const std::string& id) const {

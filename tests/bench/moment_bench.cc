@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   step->add_option("--io-depth", options.io_depth, "Transfers in flight")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  step->add_flag("--pins", options.pins, "Pin each step, and drop it after the next");
   step->add_flag("--json", json, "One JSON object on stdout");
   try {
     app.parse(argc, argv);
@@ -47,5 +48,10 @@ int main(int argc, char** argv) {
   std::printf("step %.3f s (median), %.2f of the raw mixed rate of %.0f MB/s, %.2f x serial\n",
               moment::bench::Median(result->step_seconds), result->ratio_to_raw(),
               result->raw_bytes_per_s() / 1e6, result->speedup_over_serial());
+  if (options.pins) {
+    std::printf("pin %.1f ms, unpin %.3f ms (medians)\n",
+                1e3 * moment::bench::Median(result->pin_seconds),
+                1e3 * moment::bench::Median(result->unpin_seconds));
+  }
   return 0;
 }

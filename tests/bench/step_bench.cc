@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -158,11 +159,34 @@ uint64_t PeakMemory() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
+double Seconds(const std::function<absl::Status()>& call, absl::Status* status) {
+  const Clock::time_point begin = Clock::now();
+  status->Update(call());
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A step beside a pin of the one before.
+absl::StatusOr<double> TimedStepBesidePin(pipeline::StatePipeline& pipeline, uint64_t sequence,
+                                          StepBenchResult* result) {
+  absl::Status status;
+  store::PinParameters pin;
+  pin.id = absl::StrCat("bench-", sequence);
+  result->pin_seconds.push_back(Seconds([&] { return pipeline.Pin(pin).status(); }, &status));
+  MOMENT_RETURN_IF_ERROR(status);
+  MOMENT_ASSIGN_OR_RETURN(const double seconds, TimedStep(pipeline, sequence, result));
+  result->unpin_seconds.push_back(Seconds([&] { return pipeline.Unpin(pin.id); }, &status));
+  MOMENT_RETURN_IF_ERROR(status);
+  return seconds;
+}
+
 absl::Status MeasureSteps(const StepBenchOptions& options, pipeline::StatePipeline& pipeline,
                           StepBenchResult* result) {
   for (uint64_t sequence = 1; sequence <= options.warm_up + options.steps; ++sequence) {
-    MOMENT_ASSIGN_OR_RETURN(const double seconds, TimedStep(pipeline, sequence, result));
-    if (sequence > options.warm_up) {
+    const bool measured = sequence > options.warm_up;
+    MOMENT_ASSIGN_OR_RETURN(const double seconds,
+                            measured&& options.pins ? TimedStepBesidePin(pipeline, sequence, result)
+                                                    : TimedStep(pipeline, sequence, result));
+    if (measured) {
       result->step_seconds.push_back(seconds);
     }
   }
@@ -232,6 +256,8 @@ std::string StepBenchResult::Json() const {
       "\", \"direct_io\": ", direct_io ? "true" : "false", ", \"state_bytes\": ", state_bytes,
       ", \"resident_bytes\": ", resident_bytes, ", \"bytes_read\": ", bytes_read,
       ", \"bytes_written\": ", bytes_written, ", \"step_seconds\": ", JsonList(step_seconds),
+      ", \"pin_seconds\": ", JsonList(pin_seconds),
+      ", \"unpin_seconds\": ", JsonList(unpin_seconds),
       ", \"raw_bytes_per_s\": ", raw_bytes_per_s(), ", \"raw_seconds\": ", JsonList(raw_seconds),
       ", \"ratio_to_raw\": ", ratio_to_raw(),
       ", \"serial_step_seconds\": ", Median(serial_step_seconds),

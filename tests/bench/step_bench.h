@@ -18,6 +18,7 @@ struct StepBenchOptions {
   uint64_t commit_every = 1;
   std::string engine = "auto";
   uint32_t io_depth = 16;
+  bool pins = false;  // each measured step has a pin of the step before it, dropped when it ends
 };
 
 struct StepBenchResult {
@@ -32,6 +33,8 @@ struct StepBenchResult {
   std::vector<double> step_seconds;  // Step and Flush, back to back
   std::vector<double> raw_seconds;   // the state's bytes read and written
   std::vector<double> serial_step_seconds;
+  std::vector<double> pin_seconds;      // of a step that is committed already
+  std::vector<double> unpin_seconds;    // until the call returns; what it held goes behind it
   double waiting_for_read_seconds = 0;  // of the last step
   double waiting_for_copy_seconds = 0;
   double waiting_for_adam_seconds = 0;

@@ -12,7 +12,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/optional.h"
 #include "moment/v1/optimizer.grpc.pb.h"
+#include "proto/moment/v1/descriptors.h"
 #include "tests/client/fake_ring.h"
 
 namespace moment::testing {
@@ -44,6 +46,10 @@ struct FakeFaults {
   std::atomic<int> fail_step{0};         // INTERNAL, before anything is written
   std::atomic<int> fail_step_midway{0};  // INTERNAL, after some parameters were written
   std::atomic<bool> hold_steps{false};   // steps wait until it is false, or are cancelled
+  std::atomic<int> drop_pin_after{0};
+  std::atomic<bool> hold_pins{false};  // pins wait until it is false, or are cancelled; then made
+  std::atomic<int> pins_held{0};       // so far
+  std::atomic<uint64_t> pin_bucket_elements{1'000'000};
 };
 
 // A test double of momentd: moment.v1.Optimizer, fd.sock and the ring over plain arrays. A step is
@@ -62,6 +68,7 @@ class FakeDaemon final : public v1::Optimizer::Service {
   std::vector<v1::OpenRequest> opens() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<v1::StepRequest> steps() const ABSL_LOCKS_EXCLUDED(mutex_);
   int pidfds() const { return pidfds_; }
+  size_t pins() const ABSL_LOCKS_EXCLUDED(mutex_);  // of live sessions
   void EndSessions(const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
   grpc::Status Open(grpc::ServerContext*, const v1::OpenRequest*, v1::OpenResponse*) override;
@@ -80,6 +87,8 @@ class FakeDaemon final : public v1::Optimizer::Service {
                            v1::MaterializeResponse*) override;
   grpc::Status Rollback(grpc::ServerContext*, const v1::RollbackRequest*,
                         v1::RollbackResponse*) override;
+  grpc::Status Pin(grpc::ServerContext*, const v1::PinRequest*, v1::PinResponse*) override;
+  grpc::Status Unpin(grpc::ServerContext*, const v1::UnpinRequest*, v1::UnpinResponse*) override;
   grpc::Status Close(grpc::ServerContext*, const v1::CloseRequest*, v1::CloseResponse*) override;
 
  private:
@@ -91,6 +100,8 @@ class FakeDaemon final : public v1::Optimizer::Service {
     uint64_t generation = 0;
     std::vector<v1::DataType> gradient_types;
     std::unique_ptr<FakeRing> ring;
+    std::map<std::string, std::vector<client::UniqueFd>> pins;
+    std::set<std::string> unpinned;  // ids, of pins that were not made yet too
   };
 
   grpc::Status Find(const std::string& session, Live** live, FakeStore** store)
@@ -111,6 +122,9 @@ class FakeDaemon final : public v1::Optimizer::Service {
   void End(Live& live, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServeDescriptors();
   void AnswerDescriptors(int connection) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Copies of what a request takes; nullopt if there is nothing of the kind.
+  absl::optional<std::vector<client::UniqueFd>> Taken(const v1::DescriptorRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string directory_;
   FakeFaults faults_;

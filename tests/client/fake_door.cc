@@ -1,9 +1,12 @@
 // fd.sock of the fake daemon.
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "proto/moment/v1/descriptors.h"
 #include "tests/client/fake_daemon.h"
@@ -20,10 +23,39 @@ void FakeDaemon::ServeDescriptors() {
   }
 }
 
+absl::optional<std::vector<client::UniqueFd>> FakeDaemon::Taken(
+    const v1::DescriptorRequest& request) {
+  const std::string token(reinterpret_cast<const char*>(request.token), sizeof request.token);
+  std::vector<client::UniqueFd> taken;
+  for (auto& [id, live] : sessions_) {
+    if (live->token != token) {
+      continue;
+    }
+    if (request.request == v1::DESCRIPTOR_REQUEST_TAKE_RING && live->ring != nullptr) {
+      client::RingDescriptors ring = live->ring->Descriptors();
+      for (client::UniqueFd* fd : {&ring.control, &ring.slots, &ring.to_client, &ring.to_daemon}) {
+        taken.push_back(std::move(*fd));
+      }
+      return taken;
+    }
+    const std::string pin(request.pin, ::strnlen(request.pin, sizeof request.pin));
+    const auto found = live->pins.find(pin);
+    if (request.request == v1::DESCRIPTOR_REQUEST_TAKE_PIN && found != live->pins.end()) {
+      const size_t end =
+          std::min<size_t>(found->second.size(), size_t{request.first} + MOMENT_DESCRIPTORS_MAX);
+      for (size_t i = request.first; i < end; ++i) {
+        taken.emplace_back(::fcntl(found->second[i].get(), F_DUPFD_CLOEXEC, 0));
+      }
+      return taken;
+    }
+  }
+  return absl::nullopt;
+}
+
 void FakeDaemon::AnswerDescriptors(int connection) {
   v1::DescriptorRequest request = {};
   iovec part = {&request, sizeof request};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(MOMENT_DESCRIPTORS_MAX * sizeof(int))] = {};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -35,40 +67,30 @@ void FakeDaemon::AnswerDescriptors(int connection) {
   v1::DescriptorReply reply = {};
   reply.magic = MOMENT_DESCRIPTORS_MAGIC;
   reply.version = 1;
-  client::RingDescriptors ring;
-  int numbers[4] = {-1, -1, -1, -1};
+  absl::optional<std::vector<client::UniqueFd>> taken = std::vector<client::UniqueFd>();
   if (request.request == v1::DESCRIPTOR_REQUEST_OFFER) {
     int offered = -1;
     std::memcpy(&offered, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof offered);
     const client::UniqueFd owned(offered);
     pidfds_ += request.kind == v1::DESCRIPTOR_KIND_PIDFD ? 1 : 0;
-    message.msg_controllen = 0;
   } else {
     absl::MutexLock lock(&mutex_);
-    reply.code = static_cast<int32_t>(grpc::StatusCode::NOT_FOUND);
-    for (auto& [id, live] : sessions_) {
-      if (live->token == std::string(reinterpret_cast<char*>(request.token), 16) &&
-          live->ring != nullptr) {
-        ring = live->ring->Descriptors();
-        reply.code = 0;
-        reply.count = 4;
-      }
-    }
-    const int found[4] = {ring.control.get(), ring.slots.get(), ring.to_client.get(),
-                          ring.to_daemon.get()};
-    std::memcpy(numbers, found, sizeof numbers);
+    taken = Taken(request);
   }
+  reply.code = taken.has_value() ? 0 : static_cast<int32_t>(grpc::StatusCode::NOT_FOUND);
+  reply.count = taken.has_value() ? static_cast<uint32_t>(taken->size()) : 0;
   part = {&reply, sizeof reply};
-  if (reply.count == 4) {
-    message.msg_controllen = CMSG_SPACE(sizeof numbers);
+  message.msg_control = reply.count > 0 ? control : nullptr;
+  message.msg_controllen = reply.count > 0 ? CMSG_SPACE(reply.count * sizeof(int)) : 0;
+  if (reply.count > 0) {
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof numbers);
-    std::memcpy(CMSG_DATA(header), numbers, sizeof numbers);
-  } else {
-    message.msg_control = nullptr;
-    message.msg_controllen = 0;
+    header->cmsg_len = CMSG_LEN(reply.count * sizeof(int));
+    for (size_t i = 0; i < taken->size(); ++i) {
+      const int number = (*taken)[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof number, &number, sizeof number);
+    }
   }
   ::sendmsg(connection, &message, MSG_NOSIGNAL);
 }

@@ -96,6 +96,8 @@ def test_the_structs_have_the_sizes_of_the_header(tmp_path):
         "moment_tensor_steps": c.TensorSteps,
         "moment_write_options": c.WriteOptions,
         "moment_tensor_digest": c.TensorDigest,
+        "moment_pin_info": c.PinInfo,
+        "moment_pin_piece": c.PinPiece,
         "moment_operation": c.Operation,
     }
     lines = []

@@ -131,6 +131,32 @@ TEST_CASE("Descriptors: the ring's four go to whoever has the token, once it is 
   REQUIRE(answer.descriptors.size() == 4);
 }
 
+TEST_CASE("Descriptors: a pin's files are handed out from the bucket that is asked for", "[rpc]") {
+  Door door;
+  door.Attach();
+  const auto session = door.sessions->Find(door.opened.session()).value();
+  v1::RefreshRequest refresh;
+  refresh.set_operation("fill");
+  refresh.mutable_whole();
+  REQUIRE(session->Refresh(refresh).ok());
+  v1::PinRequest pin;
+  pin.set_operation(std::string(64, 'p'));
+  REQUIRE(session->Pin(pin).ok());
+  v1::DescriptorRequest request = door.Request(0, 0);
+  request.request = v1::DESCRIPTOR_REQUEST_TAKE_PIN;
+  REQUIRE(door.Ask(request).reply.code == static_cast<int>(absl::StatusCode::kNotFound));
+  std::memcpy(request.pin, pin.operation().data(), sizeof(request.pin));
+  const Answer files = door.Ask(request);
+  REQUIRE(files.reply.code == 0);
+  REQUIRE(files.reply.count == 1);
+  REQUIRE(files.descriptors.size() == 1);
+  request.first = 1;
+  const Answer beyond = door.Ask(request);
+  REQUIRE(beyond.reply.code == 0);
+  REQUIRE(beyond.reply.count == 0);
+  REQUIRE(beyond.descriptors.empty());
+}
+
 TEST_CASE("Descriptors: a wrong token is refused", "[rpc]") {
   Door door;
   door.Attach();

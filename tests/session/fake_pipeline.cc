@@ -1,6 +1,7 @@
 #include "tests/session/fake_pipeline.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -60,6 +61,18 @@ class FakeRing : public Ring {
   const std::shared_ptr<device::Transport> transport_ = std::make_shared<FakeTransport>();
 };
 
+class MemoryFile : public io::File {
+ public:
+  MemoryFile() : File("fake", false), fd_(::memfd_create("fake", MFD_CLOEXEC)) {}
+
+  int fd() const override { return fd_.get(); }
+  absl::StatusOr<uint64_t> Size() const override { return 0; }
+  absl::Status Allocate(uint64_t) override { return absl::UnimplementedError("a fake"); }
+
+ private:
+  const base::UniqueFd fd_;
+};
+
 }  // namespace
 
 FakeStore::FakeStore(std::shared_ptr<const store::Layout> layout) : layout_(std::move(layout)) {
@@ -80,6 +93,46 @@ absl::Status FakeStore::Commit(std::unique_ptr<store::Mutation>, const store::St
 
 absl::StatusOr<std::shared_ptr<const store::State>> FakeStore::Rollback(uint64_t) {
   return absl::UnimplementedError("a fake");
+}
+
+absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> FakeStore::Pin(
+    const store::PinParameters& parameters) {
+  auto pin = std::make_shared<store::PinnedCommit>();
+  pin->id = parameters.id;
+  pin->owner = parameters.owner;
+  pin->commit = commits.front();
+  pin->layout = layout_;
+  pin->t = {pin->commit.sequence(), 0};
+  pin->files = {3};
+  pin->size_bytes = 100;
+  absl::MutexLock lock(&mutex_);
+  pins_.push_back(pin);
+  return pin;
+}
+
+absl::Status FakeStore::Unpin(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  const size_t dropped = std::erase_if(pins_, [&](const auto& pin) { return pin->id == id; });
+  return dropped == 0 ? absl::NotFoundError("no such pin") : absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<const store::PinnedCommit>> FakeStore::pins() const {
+  absl::MutexLock lock(&mutex_);
+  return pins_;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<io::File>>> FakeStore::OpenPinned(const std::string& id,
+                                                                             uint32_t first,
+                                                                             uint32_t count) const {
+  absl::MutexLock lock(&mutex_);
+  if (std::none_of(pins_.begin(), pins_.end(), [&](const auto& pin) { return pin->id == id; })) {
+    return absl::NotFoundError("no such pin");
+  }
+  std::vector<std::unique_ptr<io::File>> files;
+  if (first == 0 && count > 0) {
+    files.push_back(std::make_unique<MemoryFile>());
+  }
+  return files;
 }
 
 void FakeDisk::Hold() {
@@ -238,6 +291,19 @@ absl::StatusOr<std::vector<pipeline::TensorDigest>> FakePipeline::Digest(
   }
   return digests;
 }
+
+absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> FakePipeline::Pin(
+    const store::PinParameters& parameters) {
+  absl::MutexLock lock(&disk_->mutex);
+  disk_->calls.emplace_back("pin");
+  if (const absl::Status aborted = WaitWhileHeld(); !aborted.ok()) {
+    return aborted;
+  }
+  Commit();
+  return store_.Pin(parameters);
+}
+
+absl::Status FakePipeline::Unpin(const std::string& id) { return store_.Unpin(id); }
 
 void FakePipeline::Abort(absl::Status status) {
   absl::MutexLock lock(&disk_->mutex);

@@ -34,6 +34,17 @@ class FakeStore : public store::Store {
   absl::Status Commit(std::unique_ptr<store::Mutation>, const store::State&) override;
   absl::Status MarkDue() override { return absl::OkStatus(); }
   absl::StatusOr<std::shared_ptr<const store::State>> Rollback(uint64_t) override;
+  // Of the newest of `commits`; its one file is an empty one in memory.
+  absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> Pin(
+      const store::PinParameters& parameters) override;
+  absl::Status Unpin(const std::string& id) override;
+  std::vector<std::shared_ptr<const store::PinnedCommit>> pins() const override;
+  uint64_t HeldBytes(const store::PinnedCommit&) const override { return 100; }
+  absl::StatusOr<std::vector<std::unique_ptr<io::File>>> OpenPinned(const std::string& id,
+                                                                    uint32_t first,
+                                                                    uint32_t count) const override;
+  absl::Status Sweep() override { return absl::OkStatus(); }
+  bool wants_sweep() const override { return false; }
 
   std::vector<uint32_t> added;
   std::vector<v1::CommitInfo> commits;
@@ -43,6 +54,8 @@ class FakeStore : public store::Store {
   const std::string directory_ = "/fake";
   const std::string uuid_ = std::string(32, '0');
   std::vector<uint32_t> index_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::shared_ptr<const store::PinnedCommit>> pins_ ABSL_GUARDED_BY(mutex_);
 };
 
 // What a pipeline did and stands at, kept outside it so that it outlives sessions, as a disk does.
@@ -51,7 +64,7 @@ struct FakeDisk {
   std::optional<pipeline::Position> applied ABSL_GUARDED_BY(mutex);
   uint64_t committed ABSL_GUARDED_BY(mutex) = 0;
   std::vector<std::string> calls ABSL_GUARDED_BY(mutex);  // "step 1", "materialize", "drain", ...
-  bool hold ABSL_GUARDED_BY(mutex) = false;               // steps and writes wait until it is false
+  bool hold ABSL_GUARDED_BY(mutex) = false;               // calls wait until it is false
   bool in_step ABSL_GUARDED_BY(mutex) = false;
   bool fail_next ABSL_GUARDED_BY(mutex) = false;
   std::vector<uint32_t> added ABSL_GUARDED_BY(mutex);
@@ -87,6 +100,9 @@ class FakePipeline : public pipeline::StatePipeline {
   absl::StatusOr<v1::CommitInfo> Write(const pipeline::WriteParameters& parameters) override;
   absl::StatusOr<std::vector<pipeline::TensorDigest>> Digest(
       const std::vector<bool>& tensors) override;
+  absl::StatusOr<std::shared_ptr<const store::PinnedCommit>> Pin(
+      const store::PinParameters& parameters) override;
+  absl::Status Unpin(const std::string& id) override;
   void Abort(absl::Status status) override;
   absl::Status Drain() override;
   pipeline::PipelineStatus Status() const override;

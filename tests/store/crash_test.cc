@@ -61,6 +61,7 @@ TEST_CASE("Crash: what a killed process left in the caches is durable once anoth
   RequireNoProblem(OverlappedSteps(1, 4), {.drawn_choices = 2, .kill_first = true});
   RequireNoProblem(Rollbacks(), {.drawn_choices = 2, .kill_first = true});
   RequireNoProblem(Superset(), {.drawn_choices = 2, .kill_first = true});
+  RequireNoProblem(Pins(), {.drawn_choices = 1, .kill_first = true});
 }
 
 TEST_CASE("Crash: the search reports a record that is durable before its data", "[store][crash]") {

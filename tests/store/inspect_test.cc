@@ -37,6 +37,53 @@ TEST_CASE("Inspect: a store is described by its files alone", "[store]") {
   CHECK(described->summary().disk_bytes() == opened.store->reserved_bytes());
 }
 
+TEST_CASE("Inspect: pins are told with their owner and what only they hold", "[store]") {
+  SteppedStore opened;
+  const auto read = [&] {
+    return ReadStore(opened.disk.files(), opened.disk.engine(), opened.directory)->summary();
+  };
+  const uint64_t before = read().disk_bytes();
+  PinParameters parameters;
+  parameters.id = "one";
+  parameters.owner.set_pid(42);
+  parameters.owner.set_program("train.py");
+  REQUIRE(opened.store->Pin(parameters).ok());
+  parameters.id = "two";
+  REQUIRE(opened.store->Pin(parameters).ok());
+  const uint64_t image_bytes = opened.store->pins().front()->size_bytes;
+  v1::StoreSummary summary = read();
+  REQUIRE(summary.pins_size() == 2);
+  CHECK(summary.pins(0).id() == "one");
+  CHECK(summary.pins(0).owner().pid() == 42);
+  CHECK(summary.pins(0).owner().program() == "train.py");
+  CHECK(summary.pins(0).sequence() == 4);
+  CHECK(summary.pins(0).commit() == opened.store->newest()->id);
+  CHECK(summary.pins(0).unix_time_ns() > 0);
+  CHECK(summary.pins(0).size_bytes() == image_bytes);
+  CHECK(summary.pins(0).held_bytes() == 0);
+  CHECK(summary.disk_bytes() == before + image_bytes);  // what stepping lacks was made
+  for (uint64_t sequence = 5; sequence <= 7; ++sequence) {
+    REQUIRE(opened.store->Drop(sequence).ok());
+    ExpectedCommit any;
+    any.seeds.resize(3);
+    any.written_by.resize(3);
+    any.moments_zero.resize(3);
+    any.t.resize(4);
+    auto step = opened.driver().BeginStepBehind(*opened.store->newest(), any, sequence, true);
+    REQUIRE(step.ok());
+    REQUIRE(opened.driver().WriteAll(*step).ok());
+    REQUIRE(opened.driver().Commit(*step).ok());
+  }
+  REQUIRE(opened.store->Sweep().ok());
+  REQUIRE(opened.disk.files()
+              .Unlink(Join(PinDirectory(opened.directory, "two"), kManifestFileName))
+              .ok());
+  summary = read();
+  CHECK(summary.pins(0).held_bytes() == image_bytes);
+  CHECK(summary.disk_bytes() == before + image_bytes);
+  CHECK(summary.pins(1).problem().find("half of a pin") != std::string::npos);
+}
+
 TEST_CASE("Inspect: a directory without store.json is not found", "[store]") {
   OpenedStore opened;
   CHECK(absl::IsNotFound(

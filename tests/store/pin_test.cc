@@ -206,8 +206,11 @@ TEST_CASE("Pin: the name of a pinned file goes when no record has it, the pin st
   const std::string name = opened.NewestFile(0);
   const auto content = opened.NewestContent();
   REQUIRE(opened.Pin("one").ok());
+  const auto pin = opened.store->pins().front();
+  CHECK(opened.store->HeldBytes(*pin) == 0);
   opened.Steps(3);
   REQUIRE(opened.store->Sweep().ok());
+  CHECK(opened.store->HeldBytes(*pin) == pin->size_bytes);
   CHECK(absl::IsNotFound(opened.disk.files().Stat(name).status()));
   CHECK((opened.PinnedContent("one") == content));
   CHECK(opened.FileCount(0) == 3);

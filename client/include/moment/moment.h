@@ -12,12 +12,13 @@
  * ...
  *
  * Threads: a moment_store may be used from any thread; calls on one store run one at a time, but
- * moment_cancel(), moment_get_operation(), moment_get_info() and moment_last_error() never wait for
- * another call. Different stores are independent. The library runs threads of its own, with all
- * signals blocked.
+ * moment_cancel(), moment_get_operation(), moment_get_info(), moment_last_error() and the functions
+ * of a pin but moment_pin_create() never wait for another call. Different stores are independent.
+ * The library runs threads of its own, with all signals blocked.
  *
  * Fork: a store belongs to the process that opened it. In a forked child every call returns
- * MOMENT_FORKED at once and touches nothing; moment_close() in a child does nothing.
+ * MOMENT_FORKED at once and touches nothing; moment_close() and moment_pin_release() in a child do
+ * nothing. The same holds for its pins.
  *
  * Memory: buffers are contiguous, in ordinary host memory, and stay valid from moment_attach()
  * until moment_detach() or moment_close() returned (gradients: for the time of moment_step()).
@@ -446,6 +447,57 @@ MOMENT_API moment_status moment_digest(moment_store* store, const moment_run* ru
  * names. */
 MOMENT_API moment_status moment_steps(moment_store* store, uint64_t* t, size_t capacity,
                                       size_t* count);
+
+/* ---- pins -------------------------------------------------------------------------------------
+ */
+
+/* A pin keeps the files of the last answered step as they are, while steps go on: what a trainer
+ * reads or maps for a checkpoint. It takes milliseconds and holds one image of the state on disk
+ * until it is released, or the session ends. */
+typedef struct moment_pin moment_pin;
+
+typedef struct moment_pin_info {
+  size_t struct_size;
+  moment_commit commit; /* whose files it keeps */
+  uint64_t size_bytes;  /* of its files */
+  char id[72];          /* as the daemon's status and momentctl name it */
+} moment_pin_info;
+
+#define MOMENT_PIN_INFO_INIT \
+  { sizeof(moment_pin_info) }
+
+/* A run of elements of one segment of one tensor: `count` elements of `type` at `offset_bytes` of
+ * the file open as `fd`, which are those from `first` on of the flattened tensor. Elements are
+ * little endian. `fd` is the pin's: read or map it (PROT_READ), do not close it; a mapping outlives
+ * the pin. */
+typedef struct moment_pin_piece {
+  uint32_t tensor; /* in the caller's order */
+  moment_segment segment;
+  moment_type type;
+  int32_t fd;
+  uint64_t offset_bytes;
+  uint64_t first;
+  uint64_t count;
+} moment_pin_piece;
+
+/* Commits the last answered step (it is not due by that) and pins it. A lost daemon is waited for.
+ *   FAILED_PRECONDITION  an empty store, a step in flight
+ *   RESOURCE_EXHAUSTED   no room for one more image; `max_saves` commits are pinned already; more
+ *                        files than this process may open */
+MOMENT_API moment_status moment_pin_create(moment_store* store, moment_pin** pin);
+MOMENT_API moment_status moment_pin_get_info(const moment_pin* pin, moment_pin_info* info);
+/* Adam's t of each tensor, in the caller's order; copies like moment_commits(). */
+MOMENT_API moment_status moment_pin_steps(const moment_pin* pin, uint64_t* steps, size_t capacity,
+                                          size_t* count);
+/* All elements of all segments, by tensor, segment and first element; copies like moment_commits().
+ * An empty tensor, and one that this open added and no refresh has filled, has no piece. */
+MOMENT_API moment_status moment_pin_pieces(const moment_pin* pin, moment_pin_piece* pieces,
+                                           size_t capacity, size_t* count);
+/* Closes the pin's files, gives back what it holds, frees it and sets the pointer to NULL; with
+ * NULL does nothing. Waits for no other call of the store, which may be closed by then. After a
+ * lost session nothing is left to give back: its pins ended with it, while their files stayed
+ * readable. */
+MOMENT_API moment_status moment_pin_release(moment_pin** pin);
 
 /* ---- operations, errors -----------------------------------------------------------------------
  */

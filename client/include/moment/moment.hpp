@@ -116,6 +116,51 @@ struct Write {
   bool parameters_match = false;
 };
 
+// A pinned commit. Movable; released by its destructor. May outlive its store.
+class Pin {
+ public:
+  explicit Pin(moment_pin* pin) : pin_(pin) {}
+  ~Pin() { moment_pin_release(&pin_); }
+  Pin(Pin&& other) noexcept : pin_(std::exchange(other.pin_, nullptr)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    std::swap(pin_, other.pin_);
+    return *this;
+  }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+  moment_pin_info Info() const {
+    moment_pin_info info = MOMENT_PIN_INFO_INIT;
+    Check(moment_pin_get_info(pin_, &info));
+    return info;
+  }
+  // t of each tensor.
+  std::vector<uint64_t> Steps() const {
+    size_t count = 0;
+    Check(moment_pin_steps(pin_, nullptr, 0, &count));
+    std::vector<uint64_t> steps(count);
+    Check(moment_pin_steps(pin_, steps.data(), count, &count));
+    return steps;
+  }
+  std::vector<moment_pin_piece> Pieces() const {
+    size_t count = 0;
+    Check(moment_pin_pieces(pin_, nullptr, 0, &count));
+    std::vector<moment_pin_piece> pieces(count);
+    Check(moment_pin_pieces(pin_, pieces.data(), count, &count));
+    return pieces;
+  }
+  void Release() { Check(moment_pin_release(&pin_)); }
+
+ private:
+  static void Check(moment_status status) {
+    if (status != MOMENT_OK) {
+      throw Error(status, moment_last_error());
+    }
+  }
+
+  moment_pin* pin_;
+};
+
 // One open store. Movable; closed by its destructor, which hides the errors of closing: call
 // Close() to see them.
 class Store {
@@ -236,6 +281,12 @@ class Store {
     size_t count = 0;
     Check(moment_steps(store_, t.data(), t.size(), &count));
     return t;
+  }
+  // Keeps the files of the last answered step as they are, while steps go on.
+  Pin CreatePin() {
+    moment_pin* pin = nullptr;
+    Check(moment_pin_create(store_, &pin));
+    return Pin(pin);
   }
 
   moment_info Info() const {

@@ -233,6 +233,27 @@ class Operation(ctypes.Structure):
     ]
 
 
+class PinInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("commit", Commit),
+        ("size_bytes", c_uint64),
+        ("id", c_char * 72),
+    ]
+
+
+class PinPiece(ctypes.Structure):
+    _fields_ = [
+        ("tensor", c_uint32),
+        ("segment", c_int),
+        ("type", c_int),
+        ("fd", c_int32),
+        ("offset_bytes", c_uint64),
+        ("first", c_uint64),
+        ("count", c_uint64),
+    ]
+
+
 _PROTOTYPES = {
     "moment_open": [POINTER(OpenOptions), POINTER(c_void_p)],
     "moment_close": [c_void_p],
@@ -263,6 +284,11 @@ _PROTOTYPES = {
         POINTER(c_size_t),
     ],
     "moment_steps": [c_void_p, POINTER(c_uint64), c_size_t, POINTER(c_size_t)],
+    "moment_pin_create": [c_void_p, POINTER(c_void_p)],
+    "moment_pin_get_info": [c_void_p, POINTER(PinInfo)],
+    "moment_pin_steps": [c_void_p, POINTER(c_uint64), c_size_t, POINTER(c_size_t)],
+    "moment_pin_pieces": [c_void_p, POINTER(PinPiece), c_size_t, POINTER(c_size_t)],
+    "moment_pin_release": [POINTER(c_void_p)],
     "moment_get_operation": [c_void_p, c_char_p, POINTER(Operation)],
     "moment_cancel": [c_void_p],
 }

@@ -8,7 +8,9 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from momentd import _library as c
 from momentd._caller import Caller, raise_for
+from momentd._structs import Commit, fields
 from momentd.errors import ForkedError, Rewound
+from momentd.pin import Pin
 
 
 class Piece(NamedTuple):
@@ -87,14 +89,6 @@ class Digest(NamedTuple):
     exp_avg: int
     exp_avg_sq: int
     t: int
-
-
-class Commit(NamedTuple):
-    id: int
-    sequence: int
-    due: bool
-    step_id: bytes
-    unix_time_ns: int
 
 
 class Info(NamedTuple):
@@ -201,20 +195,6 @@ def _buffers(buffers):
 
 def _pointers(addresses):
     return (ctypes.c_void_p * len(addresses))(*addresses)
-
-
-def _fields(struct, kind):
-    """A C struct as one of the named tuples above."""
-    values = []
-    for name in kind._fields:
-        value = getattr(struct, name)
-        if isinstance(value, ctypes.Array):
-            value = bytes(value)
-        elif isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        wanted = kind.__annotations__[name]
-        values.append(bool(value) if wanted is bool else value)
-    return kind(*values)
 
 
 def _open_options(options, keep):
@@ -332,7 +312,7 @@ class Store:
     def info(self) -> Info:
         info = c.sized(c.Info)
         self._now(self._library.moment_get_info, ctypes.byref(info))
-        return _fields(info, Info)
+        return fields(info, Info)
 
     def commits(self):
         """Live commits as of the last open, reconnect or rollback, newest first."""
@@ -340,7 +320,7 @@ class Store:
         self._now(self._library.moment_commits, None, 0, ctypes.byref(count))
         commits = (c.Commit * count.value)()
         self._now(self._library.moment_commits, commits, count.value, ctypes.byref(count))
-        return [_fields(commit, Commit) for commit in commits]
+        return [fields(commit, Commit) for commit in commits]
 
     def blob(self) -> bytes:
         """What the trainer gave with the step that the store stands at."""
@@ -409,7 +389,7 @@ class Store:
         )
         statistics = c.sized(c.Statistics)
         self._wait(self._library.moment_step, ctypes.byref(options), ctypes.byref(statistics))
-        return _fields(statistics, Statistics)
+        return fields(statistics, Statistics)
 
     def skip(self, blob: bytes = b"") -> int:
         sequence = ctypes.c_uint64()
@@ -482,7 +462,7 @@ class Store:
         self._wait(
             self._library.moment_digest, runs, count, digests, len(digests), ctypes.byref(found)
         )
-        return [_fields(digest, Digest) for digest in digests[: found.value]]
+        return [fields(digest, Digest) for digest in digests[: found.value]]
 
     def steps(self):
         """Adam's t of every tensor."""
@@ -498,10 +478,25 @@ class Store:
         runs = _runs(tensors)
         return runs, len(runs)
 
+    def pin(self) -> Pin:
+        """Keeps the files of the last answered step as they are, while steps go on.
+
+        The step is committed first, due only if it is so anyway. RESOURCE_EXHAUSTED without room for
+        one more image of the state on disk, or when `max_saves` commits are pinned already.
+        """
+        handle = ctypes.c_void_p()
+        try:
+            self._wait(self._library.moment_pin_create, ctypes.byref(handle))
+        except BaseException:
+            # Ctrl-C may come when the pin was made.
+            self._library.moment_pin_release(ctypes.byref(handle))
+            raise
+        return Pin(self._library, handle)
+
     def _committing(self, function, *arguments):
         commit = c.Commit()
         self._wait(function, *arguments, ctypes.byref(commit))
-        return _fields(commit, Commit)
+        return fields(commit, Commit)
 
     def _check_process(self):
         if os.getpid() != self._pid:

@@ -17,6 +17,8 @@ enum DescriptorRequestKind {
   DESCRIPTOR_REQUEST_TAKE_RING = 1,  // reply carries: control memfd, slots memfd, to-client
                                      // eventfd, to-daemon eventfd
   DESCRIPTOR_REQUEST_OFFER = 2,      // request carries `count` descriptors of `kind`
+  DESCRIPTOR_REQUEST_TAKE_PIN = 3,   // reply carries: the files of `pin` from bucket `first` on,
+                                     // read-only, at most MOMENT_DESCRIPTORS_MAX
 };
 
 enum DescriptorKind {
@@ -33,6 +35,9 @@ struct DescriptorRequest {
   uint32_t kind;     // DescriptorKind
   uint32_t count;
   uint8_t token[16];
+  uint32_t first;  // bucket, in the order of PinResponse
+  uint32_t zero;
+  char pin[64]; /* padded with NUL */
 };
 
 struct DescriptorReply {

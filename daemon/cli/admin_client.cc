@@ -46,6 +46,18 @@ absl::StatusOr<v1::DescribeResponse> AdminClient::Describe(const v1::StoreName& 
   return response;
 }
 
+absl::StatusOr<v1::DropResponse> AdminClient::DropPin(const v1::StoreName& name,
+                                                      const std::string& pin) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
+  v1::DropRequest request;
+  *request.mutable_name() = name;
+  request.set_pin(pin);
+  v1::DropResponse response;
+  MOMENT_RETURN_IF_ERROR(FromGrpc(stub_->Drop(&context, request, &response), socket_path_));
+  return response;
+}
+
 absl::Status AdminClient::Verify(
     const v1::StoreName& name, Cancellation& cancellation,
     const std::function<void(const v1::VerifyResponse&)>& on_response) {

@@ -23,6 +23,8 @@ class AdminClient {
   absl::StatusOr<v1::StatusResponse> Status();
   absl::StatusOr<v1::ListResponse> List();
   absl::StatusOr<v1::DescribeResponse> Describe(const v1::StoreName& name);
+  // `pin`: an id, or the beginning of one.
+  absl::StatusOr<v1::DropResponse> DropPin(const v1::StoreName& name, const std::string& pin);
   // Calls `on_response` for each message of the stream. It may take as long as the store is large;
   // `cancellation` ends it (CANCELLED).
   absl::Status Verify(const v1::StoreName& name, Cancellation& cancellation,

@@ -14,6 +14,7 @@ void AddCommands(CLI::App& app, Invocation& invocation) {
   AddListCommand(app, invocation);
   AddInspectCommand(app, invocation);
   AddVerifyCommand(app, invocation);
+  AddDropCommand(app, invocation);
   AddHealthCommand(app, invocation);
 }
 

@@ -66,6 +66,7 @@ void AddStatusCommand(CLI::App& app, Invocation& invocation);
 void AddListCommand(CLI::App& app, Invocation& invocation);
 void AddInspectCommand(CLI::App& app, Invocation& invocation);
 void AddVerifyCommand(CLI::App& app, Invocation& invocation);
+void AddDropCommand(CLI::App& app, Invocation& invocation);
 void AddHealthCommand(CLI::App& app, Invocation& invocation);
 
 // Parses, runs and reports. `arguments` are without the program's name.

@@ -88,6 +88,12 @@ absl::Status DaemonSource::Verify(const StoreReference& store, Cancellation& can
   return client_->Verify(name, cancellation, on_response);
 }
 
+absl::StatusOr<v1::DropResponse> DaemonSource::DropPin(const StoreReference& store,
+                                                       const std::string& pin) {
+  MOMENT_ASSIGN_OR_RETURN(const v1::StoreName name, NameOf(store));
+  return client_->DropPin(name, pin);
+}
+
 absl::StatusOr<store::BucketFileView> DaemonSource::BucketFile(const PathTarget& target) {
   MOMENT_ASSIGN_OR_RETURN(const v1::DescribeResponse store,
                           Describe({.name = {}, .directory = target.store_directory}));

@@ -20,6 +20,8 @@ class DaemonSource : public Source {
   absl::StatusOr<v1::DescribeResponse> Describe(const StoreReference& store) override;
   absl::Status Verify(const StoreReference& store, Cancellation& cancellation,
                       const OnVerify& on_response) override;
+  absl::StatusOr<v1::DropResponse> DropPin(const StoreReference& store,
+                                           const std::string& pin) override;
   absl::StatusOr<store::BucketFileView> BucketFile(const PathTarget& target) override;
   absl::StatusOr<store::CommitFileView> CommitFile(const PathTarget& target) override;
 

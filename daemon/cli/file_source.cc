@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/store/inspect.h"
 #include "daemon/store/names.h"
@@ -66,6 +67,14 @@ absl::Status FileSource::Verify(const StoreReference& store, Cancellation& cance
   response.set_done(true);
   on_response(response);
   return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DropResponse> FileSource::DropPin(const StoreReference& store,
+                                                     const std::string&) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("no daemon holds ", DirectoryOf(store),
+                   ", and momentctl changes nothing by itself: the next Open of the store drops "
+                   "the pins it finds"));
 }
 
 absl::StatusOr<store::BucketFileView> FileSource::BucketFile(const PathTarget& target) {

@@ -35,6 +35,10 @@ class Source {
   // CANCELLED after `cancellation`.
   virtual absl::Status Verify(const StoreReference& store, Cancellation& cancellation,
                               const OnVerify& on_response) = 0;
+  // `pin`: an id, or the beginning of one. FAILED_PRECONDITION for files: only a daemon changes
+  // any.
+  virtual absl::StatusOr<v1::DropResponse> DropPin(const StoreReference& store,
+                                                   const std::string& pin) = 0;
   // A daemon tells of a bucket file what its store knows (header_bytes is 0: nothing was read), and
   // of a commit file nothing: FAILED_PRECONDITION, since it may be writing it.
   virtual absl::StatusOr<store::BucketFileView> BucketFile(const PathTarget& target) = 0;

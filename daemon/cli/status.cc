@@ -6,6 +6,7 @@
 #include "daemon/cli/admin_client.h"
 #include "daemon/cli/command.h"
 #include "daemon/cli/message_json.h"
+#include "daemon/cli/pin_table.h"
 #include "daemon/cli/table.h"
 #include "daemon/cli/units.h"
 
@@ -109,6 +110,16 @@ void PrintSessions(const v1::StatusResponse& status, Console& console) {
   table.Print(console);
 }
 
+void PrintPins(const v1::StatusResponse& status, Console& console) {
+  PinTable table;
+  for (const v1::SessionStatus& session : status.sessions()) {
+    for (const v1::PinSummary& pin : session.pins()) {
+      table.Add(NameText(session.name()), pin);
+    }
+  }
+  table.Print(console);
+}
+
 Outcome RunStatus(const CommonOptions& options, Context& context) {
   MOMENT_ASSIGN_OR_RETURN(
       const std::unique_ptr<AdminClient> client,
@@ -122,6 +133,7 @@ Outcome RunStatus(const CommonOptions& options, Context& context) {
   PrintStateDirectories(status, context.console);
   PrintReasons(status, context.console);
   PrintSessions(status, context.console);
+  PrintPins(status, context.console);
   return ExitCode::kFine;
 }
 

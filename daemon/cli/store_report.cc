@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/cli/commit_report.h"
 #include "daemon/cli/message_json.h"
+#include "daemon/cli/pin_table.h"
 #include "daemon/cli/table.h"
 #include "daemon/cli/target.h"
 #include "daemon/cli/units.h"
@@ -170,6 +171,11 @@ void PrintStore(const v1::DescribeResponse& store, bool tensors, Console& consol
   PrintMembers(store.layout(), console);
   PrintCommits(store, console);
   PrintFiles(store, console);
+  PinTable pins;
+  for (const v1::PinSummary& pin : store.summary().pins()) {
+    pins.Add(NameText(store.store().name()), pin);
+  }
+  pins.Print(console);
   if (tensors) {
     PrintTensors(store, console);
   }

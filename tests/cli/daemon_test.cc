@@ -49,7 +49,12 @@ class Trainer {
     Check(moment_attach(store_, parameters, 1));
     Check(moment_refresh_all(store_, 0, 0, nullptr, 0, nullptr));
   }
-  ~Trainer() { moment_close(store_); }
+  ~Trainer() {
+    moment_close(store_);
+    for (moment_pin* pin : pins_) {
+      moment_pin_release(&pin);
+    }
+  }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -74,6 +79,15 @@ class Trainer {
     Check(moment_step(store_, &options, nullptr));
   }
   void Flush() { Check(moment_flush(store_, nullptr)); }
+  // Its id; released with the session.
+  std::string Pin() {
+    moment_pin* pin = nullptr;
+    Check(moment_pin_create(store_, &pin));
+    moment_pin_info info = MOMENT_PIN_INFO_INIT;
+    Check(moment_pin_get_info(pin, &info));
+    pins_.push_back(pin);
+    return info.id;
+  }
 
  private:
   static constexpr uint64_t kElements = 300'000;
@@ -84,6 +98,7 @@ class Trainer {
   }
 
   moment_store* store_ = nullptr;
+  std::vector<moment_pin*> pins_;
   std::vector<float> parameters_ = std::vector<float>(kElements, 1.0F);
   std::vector<float> gradient_ = std::vector<float>(kElements, 0.5F);
 };
@@ -176,6 +191,53 @@ TEST_CASE_METHOD(Fixture, "momentd: verify while a store is open, which then goe
   CHECK(Parsed(result.out).fields().at("problem_count").number_value() == 0);
   CHECK(Parsed(result.out).fields().at("bytes").number_value() >= 300'000 * 12.0);
   trainer.Step();
+}
+
+TEST_CASE_METHOD(Fixture, "momentd: pins are shown, and dropped by the beginning of their id",
+                 "[cli]") {
+  Trainer trainer(sockets + "/momentd.sock");
+  trainer.Step();
+  const std::string pin = trainer.Pin();
+  CHECK_THAT(Run({"status"}).out, ContainsSubstring(pin));
+  CHECK_THAT(Run({"inspect", "train/model/0"}).out, ContainsSubstring(pin));
+  const google::protobuf::Struct list = Parsed(Run({"list", "--json"}).out);
+  const google::protobuf::Value& pins =
+      list.fields().at("stores").list_value().values(0).struct_value().fields().at("pins");
+  REQUIRE(pins.list_value().values_size() == 1);
+  CHECK(pins.list_value().values(0).struct_value().fields().at("id").string_value() == pin);
+  CHECK(Run({"drop", "train/model/0", "--pin", "zzz"}).exit_code == 4);
+  const ProgramResult dropped = Run({"drop", "train/model/0", "--pin", pin.substr(0, 6)});
+  CHECK(dropped.exit_code == 0);
+  CHECK_THAT(dropped.out, ContainsSubstring("dropped pin " + pin));
+  CHECK(Run({"drop", "train/model/0", "--pin", pin}).exit_code == 4);
+  CHECK_THAT(Run({"status"}).out, !ContainsSubstring(pin));
+  trainer.Step();
+}
+
+TEST_CASE_METHOD(Fixture, "momentd: pins of a killed daemon are read offline, dropped by the next",
+                 "[cli]") {
+  std::string pin;
+  {
+    Trainer trainer(sockets + "/momentd.sock");
+    trainer.Step();
+    pin = trainer.Pin();
+    daemon.Signal(SIGKILL);
+    daemon.Wait();
+    const ProgramResult offline = RunMomentctl({"inspect", "train/model/0", "--state-dir", state});
+    CHECK(offline.exit_code == 0);
+    CHECK_THAT(offline.out, ContainsSubstring(pin));
+    const std::string directory = state + "/jobs/train/model/rank00000";
+    const ProgramResult refused = RunMomentctl({"drop", directory, "--pin", pin});
+    CHECK(refused.exit_code == 6);
+    CHECK_THAT(refused.err, ContainsSubstring("no daemon holds"));
+    Program again{Command()};
+    REQUIRE(moment_ping((sockets + "/momentd.sock").c_str(), 60) == MOMENT_OK);
+    const ProgramResult dropped = Run({"drop", "train/model/0", "--pin", pin});
+    CHECK(dropped.exit_code == 0);
+    CHECK(!fs::exists(directory + "/pins/" + pin));
+    again.Signal(SIGTERM);
+    CHECK(again.Wait().exit_code == 0);
+  }
 }
 
 TEST_CASE_METHOD(Fixture, "momentd: what it does not have is exit 4", "[cli]") {

@@ -34,6 +34,7 @@ class FakeDaemon : public v1::Admin::Service, public grpc::health::v1::Health::S
   v1::ListResponse list;
   v1::DescribeResponse describe;
   std::vector<v1::VerifyResponse> verify;
+  v1::DropRequest dropped;  // the last one that came
   grpc::Status verify_end;
   bool verify_hangs = false;  // after its messages, until the client cancels
   absl::Notification verify_arrived;
@@ -69,6 +70,13 @@ class FakeDaemon : public v1::Admin::Service, public grpc::health::v1::Health::S
     while (verify_hangs && !context->IsCancelled() && writer->Write(v1::VerifyResponse())) {
     }
     return verify_end;
+  }
+  grpc::Status Drop(grpc::ServerContext*, const v1::DropRequest* request,
+                    v1::DropResponse* response) override {
+    dropped = *request;
+    response->set_pin(request->pin() + "0000");
+    response->set_freed_bytes(3 << 20);
+    return failure;
   }
   grpc::Status Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest* request,
                      grpc::health::v1::HealthCheckResponse* response) override {

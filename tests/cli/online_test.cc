@@ -13,6 +13,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "daemon/base/fd.h"
 #include "tests/cli/capture.h"
 #include "tests/cli/fake_daemon.h"
@@ -103,6 +105,64 @@ v1::VerifyResponse Progressed(uint64_t done, uint64_t total, bool last) {
   response.set_bytes_total(total);
   response.set_done(last);
   return response;
+}
+
+v1::PinSummary Pin(const std::string& id) {
+  v1::PinSummary pin;
+  pin.set_id(id);
+  pin.mutable_owner()->set_pid(9131);
+  pin.mutable_owner()->set_program("train.py");
+  pin.set_unix_time_ns(absl::ToUnixNanos(absl::Now() - absl::Minutes(90)));
+  pin.set_sequence(293);
+  pin.set_size_bytes(12 << 20);
+  pin.set_held_bytes(4 << 20);
+  return pin;
+}
+
+TEST_CASE_METHOD(Fixture, "status: shows pins with owner, age and bytes", "[cli]") {
+  v1::SessionStatus& session = *daemon.status.add_sessions();
+  *session.mutable_name() = Name("train");
+  *session.add_pins() = Pin("3fa9c0ffee");
+  CHECK(Run({"status"}) == 0);
+  for (const char* text : {"3fa9c0ffee", "train/model/3", "293", "9131", "train.py", "1h 30m",
+                           "12.0 MiB", "4.0 MiB"}) {
+    CHECK_THAT(out(), ContainsSubstring(text));
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "inspect: shows pins, and those that cannot be read with the reason",
+                 "[cli]") {
+  daemon.describe = Described("train");
+  *daemon.describe.mutable_summary()->add_pins() = Pin("3fa9c0ffee");
+  v1::PinSummary half = Pin("beef");
+  half.set_problem("half of a pin");
+  *daemon.describe.mutable_summary()->add_pins() = half;
+  CHECK(Run({"inspect", "train/model/3"}) == 0);
+  CHECK_THAT(out(), ContainsSubstring("3fa9c0ffee") && ContainsSubstring("half of a pin"));
+}
+
+TEST_CASE_METHOD(Fixture, "drop: asks the daemon to let a pin go", "[cli]") {
+  CHECK(Run({"drop", "train/model/3", "--pin", "3fa9"}) == 0);
+  CHECK(daemon.dropped.name().job() == "train");
+  CHECK(daemon.dropped.name().rank() == 3);
+  CHECK(daemon.dropped.pin() == "3fa9");
+  CHECK(out() == "dropped pin 3fa90000 of train/model/3: 3.0 MiB freed\n");
+}
+
+TEST_CASE_METHOD(Fixture, "drop: one JSON object", "[cli]") {
+  CHECK(Run({"drop", "train/model/3", "--pin", "3fa9", "--json"}) == 0);
+  const google::protobuf::Struct parsed = Parsed(out());
+  CHECK(parsed.fields().at("pin").string_value() == "3fa90000");
+  CHECK(parsed.fields().at("store").string_value() == "train/model/3");
+  CHECK(parsed.fields().at("freed_bytes").number_value() == 3 << 20);
+}
+
+TEST_CASE_METHOD(Fixture, "drop: what the daemon refuses has its exit code", "[cli]") {
+  daemon.failure = {grpc::StatusCode::NOT_FOUND, "no pin 3fa9; there are [beef]"};
+  CHECK(Run({"drop", "train/model/3", "--pin", "3fa9"}) == 4);
+  CHECK_THAT(err(), ContainsSubstring("there are [beef]"));
+  CHECK(Run({"drop", "train/model/3"}) == 2);
+  CHECK(Run({"drop", "--pin", "3fa9"}) == 2);
 }
 
 TEST_CASE_METHOD(Fixture, "status: shows daemon, directories, reasons and sessions", "[cli]") {

@@ -84,7 +84,7 @@ void ThreadEngine::Run(uint32_t slot) {
 }
 
 absl::Status ThreadEngine::Move(Transfer* transfer) const {
-  MOMENT_RETURN_IF_ERROR(CheckAlignment(*transfer));
+  MOMENT_RETURN_IF_ERROR(CheckBeforeMove(*transfer));
   if (transfer->op != IoOp::kSync && transfer->length == 0) {
     return absl::OkStatus();
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
 #include "daemon/base/memory.h"
 
 namespace moment::io {
@@ -85,6 +86,13 @@ absl::Status CheckAlignment(const Transfer& transfer) {
       OpName(transfer.op), " ", transfer.file->path(), " at offset ", transfer.offset, ", length ",
       transfer.length, ": direct I/O needs address, offset and length in multiples of ",
       base::kIoAlignment));
+}
+
+absl::Status CheckBeforeMove(const Transfer& transfer) {
+  constexpr const char* kFailpoints[] = {"io.read", "io.write", "io.sync"};
+  MOMENT_RETURN_IF_ERROR(CheckAlignment(transfer));
+  return base::WithContext(base::Failpoint(kFailpoints[static_cast<size_t>(transfer.op)]),
+                           absl::StrCat(OpName(transfer.op), " ", Place(transfer)));
 }
 
 absl::Status TransferError(const Transfer& transfer, int error) {

@@ -16,6 +16,10 @@ inline constexpr uint64_t kMaxPieceBytes = uint64_t{1} << 30;
 // it everywhere, so that a mistake does not wait for the other disk.
 absl::Status CheckAlignment(const Transfer& transfer);
 
+// What an engine of the system asks before a transfer's first move: its alignment, and the
+// failpoints io.read, io.write and io.sync, by whose sleep a test has a slow device.
+absl::Status CheckBeforeMove(const Transfer& transfer);
+
 // "read <path> at offset <n>: <system text>"; CANCELLED for ECANCELED.
 absl::Status TransferError(const Transfer& transfer, int error);
 

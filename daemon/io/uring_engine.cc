@@ -151,9 +151,9 @@ void UringEngine::StartTransfer(Transfer* transfer) {
   free_slots_.pop_back();
   slots_[index].transfer = transfer;
   ages_.SetInFlight(index, transfer->submitted_ns);
-  absl::Status aligned = CheckAlignment(*transfer);
-  if (!aligned.ok() || (transfer->op != IoOp::kSync && transfer->length == 0)) {
-    Finish(index, std::move(aligned));
+  absl::Status status = CheckBeforeMove(*transfer);
+  if (!status.ok() || (transfer->op != IoOp::kSync && transfer->length == 0)) {
+    Finish(index, std::move(status));
   } else if (!SubmitMove(index)) {
     again_.push_back(index);
   }

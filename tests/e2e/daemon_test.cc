@@ -1,6 +1,4 @@
 // The life of the real program: start, doors, conflicts, signals, exit codes.
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,51 +10,14 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/health/v1/health.grpc.pb.h"
-#include "moment/v1/admin.grpc.pb.h"
-#include "moment/v1/optimizer.grpc.pb.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/raw_client.h"
 #include "tests/support/catch.h"
 
 namespace moment::e2e {
 namespace {
 
 using grpc::health::v1::HealthCheckResponse;
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
-  return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-}
-
-void SetDeadline(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  context.set_wait_for_ready(true);
-}
-
-HealthCheckResponse::ServingStatus Health(const std::string& address, const std::string& service) {
-  const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
-  grpc::ClientContext context;
-  SetDeadline(context);
-  grpc::health::v1::HealthCheckRequest request;
-  request.set_service(service);
-  HealthCheckResponse response;
-  const grpc::Status status = stub->Check(&context, request, &response);
-  INFO(status.error_message());
-  REQUIRE(status.ok());
-  return response.status();
-}
-
-v1::StatusResponse StatusOf(const Daemon& daemon) {
-  const auto stub = v1::Admin::NewStub(Dial("unix:" + daemon.socket("admin.sock")));
-  grpc::ClientContext context;
-  SetDeadline(context);
-  v1::StatusResponse response;
-  REQUIRE(stub->Status(&context, {}, &response).ok());
-  return response;
-}
 
 uint32_t ModeOf(const std::string& path) {
   struct stat info = {};
@@ -99,7 +60,7 @@ TEST_CASE("momentd: health answers at a TCP address where asked for, and nothing
   REQUIRE(Health(address, "readiness") == HealthCheckResponse::SERVING);
   const auto stub = v1::Admin::NewStub(Dial(address));
   grpc::ClientContext context;
-  SetDeadline(context);
+  RawClient::SetDeadline(context);
   v1::StatusResponse response;
   REQUIRE(stub->Status(&context, {}, &response).error_code() == grpc::StatusCode::UNIMPLEMENTED);
 }
@@ -260,14 +221,14 @@ TEST_CASE("momentd: metrics and the log level by the admin socket", "[e2e]") {
   const auto stub = v1::Admin::NewStub(Dial("unix:" + daemon.socket("admin.sock")));
   {
     grpc::ClientContext context;
-    SetDeadline(context);
+    RawClient::SetDeadline(context);
     v1::StatsResponse stats;
     REQUIRE(stub->Stats(&context, {}, &stats).ok());
     REQUIRE(Has(stats.prometheus_text(), "moment_pool_budget_bytes"));
   }
   {
     grpc::ClientContext context;
-    SetDeadline(context);
+    RawClient::SetDeadline(context);
     v1::SetLogLevelRequest request;
     request.set_level("debug");
     v1::SetLogLevelResponse response;
@@ -276,7 +237,7 @@ TEST_CASE("momentd: metrics and the log level by the admin socket", "[e2e]") {
   }
   {
     grpc::ClientContext context;
-    SetDeadline(context);
+    RawClient::SetDeadline(context);
     v1::CompactRequest request;
     const auto stream = stub->Compact(&context, request);
     v1::CompactResponse response;
@@ -307,7 +268,7 @@ TEST_CASE("momentd: calls of a session that never was are refused", "[e2e]") {
   Daemon daemon(place);
   const auto stub = v1::Optimizer::NewStub(Dial("unix:" + daemon.socket()));
   grpc::ClientContext context;
-  SetDeadline(context);
+  RawClient::SetDeadline(context);
   v1::FlushRequest request;
   request.set_session("nobody");
   v1::FlushResponse response;
@@ -321,7 +282,7 @@ TEST_CASE("momentd: calls of later versions answer UNIMPLEMENTED with a sentence
   Daemon daemon(place);
   const auto stub = v1::Optimizer::NewStub(Dial("unix:" + daemon.socket()));
   grpc::ClientContext context;
-  SetDeadline(context);
+  RawClient::SetDeadline(context);
   v1::Operation response;
   const grpc::Status status = stub->Save(&context, {}, &response);
   REQUIRE(status.error_code() == grpc::StatusCode::UNIMPLEMENTED);

@@ -1,143 +1,22 @@
 // What Open and fd.sock of the real program accept and refuse, by raw calls.
 #include <fcntl.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/fd.h"
-#include "moment/v1/admin.grpc.pb.h"
-#include "moment/v1/optimizer.grpc.pb.h"
-#include "proto/moment/v1/descriptors.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/raw_client.h"
 #include "tests/support/catch.h"
 
 namespace moment::e2e {
 namespace {
 
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-v1::OpenRequest OpenOf(const std::string& job, int tensors = 1) {
-  v1::OpenRequest request;
-  request.mutable_name()->set_job(job);
-  request.mutable_name()->set_role("model");
-  request.add_members()->set_name("opt0_0");
-  for (int i = 0; i < tensors; ++i) {
-    v1::Tensor* tensor = request.add_tensors();
-    tensor->set_name(absl::StrCat("layer.", i));
-    tensor->add_shape(64);
-    tensor->set_parameter_type(v1::DATA_TYPE_FLOAT32);
-  }
-  return request;
-}
-
-// Raw calls to one daemon.
-struct Client {
-  explicit Client(const Daemon& daemon) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(64 << 20);
-    stub = v1::Optimizer::NewStub(grpc::CreateCustomChannel(
-        "unix:" + daemon.socket(), grpc::InsecureChannelCredentials(), arguments));
-    admin = v1::Admin::NewStub(grpc::CreateChannel("unix:" + daemon.socket("admin.sock"),
-                                                   grpc::InsecureChannelCredentials()));
-    descriptors = daemon.socket("fd.sock");
-  }
-
-  static void SetDeadline(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    context.set_wait_for_ready(true);
-  }
-
-  grpc::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response) {
-    grpc::ClientContext context;
-    SetDeadline(context);
-    return stub->Open(&context, request, &response);
-  }
-
-  void Close(const v1::OpenResponse& opened) {
-    grpc::ClientContext context;
-    SetDeadline(context);
-    v1::CloseRequest request;
-    request.set_session(opened.session());
-    v1::CloseResponse response;
-    REQUIRE(stub->Close(&context, request, &response).ok());
-  }
-
-  void Attach(const v1::OpenResponse& opened) {
-    grpc::ClientContext context;
-    SetDeadline(context);
-    v1::AttachRequest request;
-    request.set_session(opened.session());
-    request.set_generation(1);
-    v1::AttachResponse response;
-    REQUIRE(stub->Attach(&context, request, &response).ok());
-    REQUIRE(response.ring_slots() > 0);
-  }
-
-  // One request at fd.sock; the descriptors that come back.
-  std::vector<base::UniqueFd> Ask(const v1::OpenResponse& opened, uint32_t what, uint32_t kind,
-                                  int descriptor, v1::DescriptorReply& reply) const {
-    const base::UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, descriptors.c_str(), sizeof(address.sun_path) - 1);
-    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-    v1::DescriptorRequest request = {};
-    request.magic = MOMENT_DESCRIPTORS_MAGIC;
-    request.version = 1;
-    request.request = what;
-    request.kind = kind;
-    request.count = descriptor >= 0 ? 1 : 0;
-    std::memcpy(request.token, opened.token().data(), sizeof(request.token));
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = {};
-    iovec data = {&request, sizeof(request)};
-    msghdr message = {};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    if (descriptor >= 0) {
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(sizeof(int));
-      cmsghdr* part = CMSG_FIRSTHDR(&message);
-      part->cmsg_level = SOL_SOCKET;
-      part->cmsg_type = SCM_RIGHTS;
-      part->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
-    }
-    REQUIRE(::sendmsg(socket.get(), &message, 0) == sizeof(request));
-    data = {&reply, sizeof(reply)};
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    REQUIRE(::recvmsg(socket.get(), &message, 0) == sizeof(reply));
-    std::vector<base::UniqueFd> received;
-    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-         part = CMSG_NXTHDR(&message, part)) {
-      for (size_t i = 0; i < (part->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-        received.emplace_back(fd);
-      }
-    }
-    return received;
-  }
-
-  std::unique_ptr<v1::Optimizer::Stub> stub;
-  std::unique_ptr<v1::Admin::Stub> admin;
-  std::string descriptors;
-};
-
 TEST_CASE("Open: names with slashes, spaces, unicode and 1,000 characters are stores of their own",
           "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   const std::string names[] = {"a/b", "a b",        "../../etc",
                                ".",   "größe-模型", std::string(1000, 'n')};
   for (const std::string& name : names) {
@@ -148,7 +27,7 @@ TEST_CASE("Open: names with slashes, spaces, unicode and 1,000 characters are st
     REQUIRE(opened.empty());
   }
   grpc::ClientContext context;
-  Client::SetDeadline(context);
+  RawClient::SetDeadline(context);
   v1::ListResponse list;
   REQUIRE(client.admin->List(&context, {}, &list).ok());
   REQUIRE(static_cast<size_t>(list.stores_size()) == std::size(names));
@@ -161,7 +40,7 @@ TEST_CASE("Open: names with slashes, spaces, unicode and 1,000 characters are st
 TEST_CASE("Open: bad names are refused, and the daemon stays up", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   REQUIRE(client.Open(OpenOf(""), opened).error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   REQUIRE(client.Open(OpenOf(std::string(1025, 'x')), opened).error_code() ==
@@ -172,7 +51,7 @@ TEST_CASE("Open: bad names are refused, and the daemon stays up", "[e2e]") {
 TEST_CASE("Open: fp8 segments and an fp16 exp_avg_sq are refused by name", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   v1::OpenRequest request = OpenOf("narrow");
   request.mutable_members(0)->mutable_segments()->set_exp_avg_sq(v1::DATA_TYPE_FLOAT16);
@@ -187,7 +66,7 @@ TEST_CASE("Open: fp8 segments and an fp16 exp_avg_sq are refused by name", "[e2e
 TEST_CASE("Open: another device or profile than the daemon has is refused", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   v1::OpenRequest request = OpenOf("gpu");
   request.set_device("GPU-00000000-0000-0000-0000-000000000000");
@@ -200,7 +79,7 @@ TEST_CASE("Open: another device or profile than the daemon has is refused", "[e2
 TEST_CASE("Open: a hundred thousand tensors with long names fit in one call", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenRequest request = OpenOf("many", 0);
   for (int i = 0; i < 100000; ++i) {
     v1::Tensor* tensor = request.add_tensors();
@@ -218,7 +97,7 @@ TEST_CASE("Open: a hundred thousand tensors with long names fit in one call", "[
 TEST_CASE("fd.sock: the ring's memory cannot be truncated by the client", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   REQUIRE(client.Open(OpenOf("ring"), opened).ok());
   client.Attach(opened);
@@ -238,7 +117,7 @@ TEST_CASE("fd.sock: the ring's memory cannot be truncated by the client", "[e2e]
 TEST_CASE("fd.sock: descriptors of another kind than was said are refused", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   REQUIRE(client.Open(OpenOf("kinds"), opened).ok());
   const base::UniqueFd memory(::memfd_create("memory", MFD_CLOEXEC));
@@ -257,7 +136,7 @@ TEST_CASE("fd.sock: descriptors of another kind than was said are refused", "[e2
 TEST_CASE("Session: the end of its stream ends it, and it is told of a takeover", "[e2e]") {
   const Place place;
   Daemon daemon(place);
-  Client client(daemon);
+  RawClient client(daemon);
   v1::OpenResponse opened;
   REQUIRE(client.Open(OpenOf("stream"), opened).ok());
   grpc::ClientContext context;

@@ -1,8 +1,10 @@
 // A small trainer for tests, over the public C++ wrapper: its gradients follow from the sequence
 // alone, so two runs of the same steps must end with the same bits.
 //
-//   e2e_trainer SOCKET STATE_OUT STEPS RESUME(ask|never|auto|must) [MILLISECONDS_PER_STEP]
+//   e2e_trainer SOCKET STATE_OUT STEPS RESUME(ask|never|auto|must) [MILLISECONDS_PER_STEP [JOB
+//   [RANK]]]
 //
+// Each rank has gradients of its own.
 // Prints "at N" when it stands at sequence N, and writes its parameters to STATE_OUT at the end.
 // Exits with 3 if the store was rewound, with 4 on any other error.
 #include <chrono>
@@ -26,6 +28,8 @@ struct Arguments {
   uint64_t steps = 0;
   std::string resume;
   int pause_ms = 0;
+  std::string job = "e2e";
+  uint32_t rank = 0;
 };
 
 float Mixed(uint64_t a, uint64_t b) {
@@ -46,7 +50,8 @@ void Fill(std::vector<std::vector<float>>& tensors, uint64_t seed) {
 
 moment::OpenOptions Options(const Arguments& arguments) {
   moment::OpenOptions options;
-  options.job = "e2e";
+  options.job = arguments.job;
+  options.rank = arguments.rank;
   options.socket = arguments.socket;
   options.bucket_elements = 100000;
   options.resume = arguments.resume == "must"    ? MOMENT_RESUME_MUST
@@ -87,9 +92,10 @@ int Train(const Arguments& arguments) {
     pointers.push_back(parameter.data());
   }
   store.Attach(pointers);
+  const uint64_t seed = arguments.rank * 1000;
   uint64_t sequence = store.Info().sequence;
   if (store.Commits().empty() || arguments.resume == "never") {
-    Fill(parameters, 0);
+    Fill(parameters, seed);
     store.RefreshAll(arguments.resume == "never");
     sequence = 0;
   } else {
@@ -98,7 +104,7 @@ int Train(const Arguments& arguments) {
   std::cout << "at " << sequence << std::endl;
   while (sequence < arguments.steps) {
     ++sequence;
-    Fill(gradients, sequence);
+    Fill(gradients, seed + sequence);
     store.Run(StepOf(gradients, sequence));
     std::cout << "at " << sequence << std::endl;
     std::this_thread::sleep_for(std::chrono::milliseconds(arguments.pause_ms));
@@ -119,9 +125,15 @@ int main(int argc, char** argv) {
   if (argc < 5) {
     return 2;
   }
-  Arguments arguments = {argv[1], argv[2], std::strtoull(argv[3], nullptr, 10), argv[4], 0};
+  Arguments arguments = {argv[1], argv[2], std::strtoull(argv[3], nullptr, 10), argv[4]};
   if (argc > 5) {
     arguments.pause_ms = std::atoi(argv[5]);
+  }
+  if (argc > 6) {
+    arguments.job = argv[6];
+  }
+  if (argc > 7) {
+    arguments.rank = static_cast<uint32_t>(std::atoi(argv[7]));
   }
   try {
     return Train(arguments);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/failpoint.h"
 #include "tests/io/engine_subject.h"
 #include "tests/io/io_test_support.h"
 #include "tests/support/catch.h"
@@ -195,6 +196,25 @@ TEST_CASE("Engine: a failed sync is reported and not tried again", "[io]") {
   CHECK(absl::IsInternal(status));
   CHECK(status.message() == absl::StrCat("sync ", subject.Path("f"), ": Input/output error"));
   CHECK(syncs == 1);
+}
+
+TEST_CASE("Engine: its failpoints stand before each kind of transfer", "[io]") {
+  const std::string kind = RealKind();
+  CAPTURE(kind);
+  Subject subject(kind);
+  const base::AlignedBuffer bytes = RandomBuffer(kBlock, 5);
+  const auto file = subject.FileWith("f", bytes.data(), kBlock, true);
+  REQUIRE(base::ArmFailpoints("io.read=error@2,io.write=error@1,io.sync=error@1").ok());
+  const absl::Status written = Write(subject.engine(), *file, 0, bytes.data(), kBlock);
+  const absl::Status synced = Sync(subject.engine(), *file);
+  const absl::Status first = Read(subject.engine(), *file, 0, bytes.data(), kBlock);
+  const absl::Status second = Read(subject.engine(), *file, 0, bytes.data(), kBlock);
+  REQUIRE(base::ArmFailpoints("").ok());
+  CHECK(written.message() ==
+        absl::StrCat("write ", subject.Path("f"), " at offset 0: failpoint io.write"));
+  CHECK(synced.message() == absl::StrCat("sync ", subject.Path("f"), ": failpoint io.sync"));
+  CHECK(first.ok());
+  CHECK(absl::IsInternal(second));
 }
 
 TEST_CASE("Engine: a full disk is RESOURCE_EXHAUSTED", "[io]") {

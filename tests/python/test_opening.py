@@ -1,5 +1,6 @@
 """When the store is opened, with which parameters, and under which names."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -73,6 +74,24 @@ def test_an_opening_that_failed_is_tried_again(daemon):
     other.ours.close()
     pair.step(make_loss(0))
     pair.assert_equal()
+
+
+def test_the_session_ends_with_the_last_reference_to_the_optimizer(daemon):
+    model = make_model()
+    torch.optim.AdamW(model.parameters())  # the first one stays in what torch imports for it
+    gc.disable()
+    try:
+        for resume in ("never", "must"):
+            optimizer = momentd.torch.AdamW(
+                model.parameters(), job="job", socket=daemon.socket, module=model, resume=resume
+            )
+            assert optimizer.state
+            optimizer.resume()
+            gradients(model)
+            optimizer.step()
+            del optimizer
+    finally:
+        gc.enable()
 
 
 def test_parameters_swapped_before_the_first_step(daemon, openings):

@@ -1,7 +1,5 @@
 """What momentd.torch refuses, and with which words."""
 
-import copy
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -105,38 +103,3 @@ def test_sparse_gradients_are_refused_as_torch_does(daemon):
     embedding(torch.tensor([1])).sum().backward()
     with pytest.raises(RuntimeError, match="sparse"):
         optimizer.step()
-
-
-def test_state_is_where_nobody_mistakes_it(daemon):
-    pair = make_pair(daemon)
-    pair.step(make_loss(0))
-    state = pair.ours.state
-    first = pair.model[0].weight
-    assert len(state) == 6 and first in state and list(state)[0] is first
-    with pytest.raises(KeyError, match="momentd"):
-        state[first]["exp_avg"]
-    with pytest.raises(TypeError, match="momentd"):
-        state[first]["step"] = 1
-    with pytest.raises(TypeError, match="momentd"):
-        state[first] = {"step": 1}
-    with pytest.raises(TypeError, match="momentd"):
-        state.clear()
-    with pytest.raises(TypeError, match="momentd"):
-        pair.ours.state = {}
-    with pytest.raises(NotImplementedError, match="flush"):
-        pair.ours.state_dict()
-    with pytest.raises(NotImplementedError, match="resume"):
-        pair.ours.load_state_dict({})
-    with pytest.raises(TypeError):
-        copy.deepcopy(pair.ours)
-
-
-def test_checkpoint_helpers_of_torch_do_not_step_the_optimizer(daemon):
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
-    pair = make_pair(daemon)
-    pair.step(make_loss(0))
-    pair.model.zero_grad()
-    with pytest.raises(NotImplementedError):
-        get_optimizer_state_dict(pair.model, pair.ours)
-    assert pair.ours.sequence == 1

@@ -263,6 +263,20 @@ def _close(library, handle, caller, pid):
         caller.close()
 
 
+class _Canceller:
+    """Ends a call that waits. It does not know the store: the store's finalizer holds it, and would
+    keep the store alive for ever."""
+
+    def __init__(self, library, handle):
+        self._library = library
+        self._handle = handle
+        self.armed = False  # not while the store is being opened or closed: those end by themselves
+
+    def __call__(self):
+        if self.armed:
+            self._library.moment_cancel(self._handle)
+
+
 class Store:
     """One open store. Threads as in moment.h; ForkedError in a forked child, at once."""
 
@@ -272,12 +286,14 @@ class Store:
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._closer = None
-        self._caller = Caller(self._cancel)
+        self._canceller = _Canceller(self._library, self._handle)
+        self._caller = Caller(self._canceller)
         try:
             self._open(options)
         except BaseException:
             _close(self._library, self._handle, self._caller, self._pid)
             raise
+        self._canceller.armed = True
         self._closer = weakref.finalize(
             self, _close, self._library, self._handle, self._caller, self._pid
         )
@@ -298,6 +314,7 @@ class Store:
             return
         self._closer.detach()
         self._closer = None
+        self._canceller.armed = False
         try:
             result = self._caller.call(self._library.moment_close, self._handle)
         finally:
@@ -524,11 +541,6 @@ class Store:
         if status != c.OK:
             message = self._library.moment_last_error().decode("utf-8", "replace")
             raise RuntimeError(message)
-
-    def _cancel(self):
-        # Not while it is being opened or closed: those end by themselves.
-        if not self.closed:
-            self._library.moment_cancel(self._handle)
 
     def _fail(self, result):
         if result.status == c.REWOUND:

@@ -47,7 +47,6 @@ def check_defaults(defaults):
         _check_tensor(f"betas[{index}]", beta, foreach)
         _check(f"beta parameter at index {index}", beta, 0.0 <= float(beta) < 1.0)
     _check("weight_decay value", defaults["weight_decay"], _finite(defaults["weight_decay"]))
-    defaults["betas"] = tuple(float(beta) for beta in betas)
 
 
 def check_choices(group):
@@ -58,7 +57,8 @@ def check_choices(group):
 
 
 def wire_group(group, tensors):
-    """A group of torch as a step sends it, every time: a change counts from the very next step."""
+    """A group of torch as a step sends it, every time: a change counts from the very next step.
+    A tensor is the number that it holds now."""
     check_choices(group)
     beta1, beta2 = group["betas"]
     return Group(

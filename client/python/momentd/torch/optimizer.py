@@ -86,3 +86,9 @@ class AdamW(Adam):
             decoupled_weight_decay=True,
             **others,
         )
+
+    def _adopt_groups(self, groups):
+        """Whatever was loaded, weight decay acts on the parameter: torch's rule."""
+        for group in groups:
+            group["decoupled_weight_decay"] = True
+        super()._adopt_groups(groups)

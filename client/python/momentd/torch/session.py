@@ -1,5 +1,5 @@
 """The store of an optimizer: opened late, opened again with tensors that were added, filled from the
-parameters or brought into them."""
+parameters or brought into them, and stepped."""
 
 import os
 import warnings
@@ -7,9 +7,18 @@ import warnings
 import torch
 
 from momentd.store import Member, Store
+from momentd.torch import contents
+from momentd.torch.access import Assigned
+from momentd.torch.hyperparameters import wire_group
 from momentd.torch.ranks import agree, refuse_copies
 from momentd.torch.slots import Slots
-from momentd.torch.tensors import after_writing
+from momentd.torch.tensors import TYPES, after_writing
+from momentd.torch.values import MOMENTS
+
+_UNRESUMED = (
+    "the store holds the state of an earlier run: call optimizer.resume() before the first step, it "
+    "brings the parameters back"
+)
 
 
 def _default_rank():
@@ -19,34 +28,48 @@ def _default_rank():
 
 
 class Session:
-    """`store` is None until open(). `ready`: parameters and store agree, steps may go on."""
+    """`store` is None until open(). `ready`: parameters and store agree, steps may go on.
+    `changes` counts what changed the state; `assigned` is what is to be written before it is used.
+    """
 
-    def __init__(self, options, moment_types, names, replicas):
-        """moment_types: of exp_avg and exp_avg_sq. replicas: other ranks may hold the same tensors."""
+    def __init__(self, options, moment_dtypes, names, groups, replicas):
+        """moment_dtypes: by segment. groups(): the parameter groups, as they are now. replicas: other
+        ranks may hold the same tensors."""
         self.options = options
+        self.moment_dtypes = moment_dtypes
         self.slots = Slots()
         self.store = None
         self.ready = False
-        self._moment_types = moment_types
+        self.changes = 0
+        self.assigned = Assigned()
         self._names = names
+        self._groups = groups
         self._replicas = replicas
         self._added = []
+        self._steps = None  # as of which change, and t by tensor
 
-    def open(self, groups):
-        """Opens the store unless it is open, with the parameters that the groups hold now."""
+    # Opening.
+
+    def open(self, wanted=()):
+        """Opens the store unless it is open, with the parameters that the groups hold now: those that
+        require a gradient, and those that are wanted (ids) besides."""
         if self.store is not None:
             return
         if self.options.rank is None:
             self.options.rank = _default_rank()
-        slots = Slots()
-        slots.collect(groups, self._names.of(groups))
-        self._open(slots)
+        self._open(self._collect(Slots(), wanted))
         self._names.tell(f"job {self.options.job!r}, role {self.options.role!r}")
+
+    def _collect(self, slots, wanted):
+        groups = self._groups()
+        slots.collect(groups, self._names.of(groups), wanted)
+        return slots
 
     def _open(self, slots):
         members = slots.members()
+        types = [TYPES[self.moment_dtypes[moment]] for moment in MOMENTS]
         options = self.options
-        options.members = [Member(name, *self._moment_types) for name in members]
+        options.members = [Member(name, *types) for name in members]
         options.tensors = [slot.tensor(members.index(slot.member)) for slot in slots]
         options.positional = self._names.positional
         if not self._replicas:
@@ -63,15 +86,14 @@ class Session:
             raise
         self.slots, self.store = slots, store
 
-    def extend(self, groups):
+    def extend(self, wanted=()):
         """Takes in what the groups hold more than before: the store is opened again with it."""
-        if self.ready:
-            self.make_ready()
-        slots = self.slots.copy()
-        slots.collect(groups, self._names.of(groups))
+        slots = self._collect(self.slots.copy(), wanted)
         if len(slots) == len(self.slots):
             self.slots = slots
             return
+        if self.ready:
+            self._agree()
         resume, takeover = self.options.resume, self.options.takeover
         if self.ready:
             self.options.resume, self.options.takeover = "must", False
@@ -83,48 +105,81 @@ class Session:
         if self.ready:
             self.materialize()
 
+    # Parameters and mains.
+
     def make_ready(self):
         """Fills an empty store, and brings over what was changed outside of the steps. Raises
         RuntimeError over existing state that nobody resumed."""
         with torch.no_grad():
-            if self.slots.locate():
-                self.store.attach(self.slots.addresses())
-            if self.ready:
-                self.refresh(self.slots.changed())
-                return
-            if not self.store.info().empty:
-                raise RuntimeError(
-                    "the store holds the state of an earlier run: call optimizer.resume() before "
-                    "the first step, it brings the parameters back"
-                )
-            self.slots.before_reading(range(len(self.slots)))
-            self.store.refresh_all()
-            self.ready = True
+            if not self.ready:
+                if not self.store.info().empty:
+                    raise RuntimeError(_UNRESUMED)
+                self.fill()
+            self._write_assigned()
+            self._agree()
+
+    def _agree(self):
+        """What parameters have become -> mains."""
+        self.locate()
+        self.refresh(self.slots.changed())
+
+    def _write_assigned(self):
+        if not self.assigned:
+            return
+        if any(self.slots.index(parameter) is None for parameter in self.assigned.parameters()):
+            self.extend()
+        contents.write_assigned(self)
+
+    def settle(self):
+        """Writes what was assigned and not written yet."""
+        if self.assigned:
+            self.make_ready()
+
+    def locate(self):
+        if self.slots.locate():
+            self.store.attach(self.slots.addresses())
+
+    def fill(self):
+        """Parameters -> mains of an empty store, or of one that starts over."""
+        self.locate()
+        self.slots.before_reading(range(len(self.slots)))
+        self.changes += 1
+        self.store.refresh_all()
+        self.ready = True
 
     def refresh(self, indices):
         """These parameters -> their mains."""
         if indices:
             self.slots.before_reading(indices)
+            self.changes += 1
             self.store.refresh(indices)
 
+    def admit(self):
+        """Tensors that this opening added to the store get their mains."""
+        self.refresh(self._added)
+        self._added = []
+
     def materialize(self):
-        """Mains -> parameters; first those that this opening added go the other way."""
+        """Mains -> parameters."""
         with torch.no_grad():
-            self.refresh(self._added)
-            self._added = []
+            self.admit()
+            self.changes += 1
             self.store.materialize()
             after_writing(self.slots)
             self.ready = True
 
-    def step(self, groups, wire_groups, blob):
-        """One step of the tensors whose parameters have a gradient. `wire_groups(slots)` gives the
-        hyperparameters. Returns the statistics."""
+    # Steps.
+
+    def step(self, blob):
+        """One step of the tensors whose parameters have a gradient. Returns the statistics."""
+        groups = self._groups()
         if self.slots.any_unfrozen(groups):
-            self.extend(groups)
+            self.extend()
         gradients = self.slots.gradients(groups)
         self.make_ready()
+        self.changes += 1
         statistics = self.store.step(
-            wire_groups(self.slots),
+            [wire_group(group, self.slots.of_group(group)) for group in groups],
             gradients.addresses,
             gradients.types,
             gradients.participants,
@@ -133,12 +188,24 @@ class Session:
         after_writing([self.slots[index] for index in gradients.participants])
         return statistics
 
+    def steps(self):
+        """Adam's t of every tensor, asked for once a change."""
+        if self._steps is None or self._steps[0] != self.changes:
+            self._steps = self.changes, self.store.steps()
+        return self._steps[1]
+
+    def skip(self, blob):
+        self.make_ready()
+        self.changes += 1
+        return self.store.skip(blob)
+
     def resume(self, sequence, process_group):
         """As Streamed.resume()."""
         if process_group is not None:
             (sequence,) = agree([self.store], process_group)
         if self.store.info().empty:
             return None
+        self.assigned.clear()
         if sequence is not None:
             self.store.rollback(sequence)
         self.materialize()

@@ -71,14 +71,15 @@ class Slots:
     def members(self):
         return sorted({slot.member for slot in self._slots}) or [DEFAULT_MEMBER]
 
-    def collect(self, groups, names):
-        """Gives every parameter that requires a gradient a slot; those that have one keep theirs."""
+    def collect(self, groups, names, wanted=()):
+        """Gives every parameter that requires a gradient a slot, and those that are wanted (ids);
+        those that have one keep theirs."""
         for group, group_names in zip(groups, names):
             member = group.get("member", DEFAULT_MEMBER)
             for parameter, name in zip(group["params"], group_names):
                 if id(parameter) in self._index:
                     continue
-                if not parameter.requires_grad:
+                if not (parameter.requires_grad or id(parameter) in wanted):
                     self._frozen.add(id(parameter))
                     continue
                 slot = Slot(parameter, name, member)

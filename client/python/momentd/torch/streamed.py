@@ -2,21 +2,29 @@
 
 import inspect
 import os
+import weakref
 
 import torch
 
 from momentd.daemon import ping
 from momentd.errors import ForkedError
 from momentd.store import Options
-from momentd.torch.hyperparameters import check_defaults, wire_group
+from momentd.torch.access import StateAccess
+from momentd.torch.hyperparameters import check_defaults
 from momentd.torch.names import Names
 from momentd.torch.profile import torch_profile
-from momentd.torch.segments import moment_type
 from momentd.torch.session import Session
 from momentd.torch.state import StreamedState
+from momentd.torch.state_dict import StateDicts
 from momentd.torch.tensors import check_kind
+from momentd.torch.torch_form import merge_groups
 from momentd.torch.trainer_state import TrainerState
+from momentd.torch.values import check_moment
 from momentd.torch.zero import check_names, drop_arguments
+
+
+def _unless_none(result, otherwise):
+    return otherwise if result is None else result
 
 
 class Streamed(torch.optim.Optimizer):
@@ -70,12 +78,19 @@ class Streamed(torch.optim.Optimizer):
             retry_for_seconds=retry_for,
         )
         options.check()
-        moments = (
-            moment_type("exp_avg", exp_avg_dtype),
-            moment_type("exp_avg_sq", exp_avg_sq_dtype),
-        )
-        self._session = Session(options, moments, self._names, replicas)
-        self._state = StreamedState(self)
+        moment_dtypes = {
+            "exp_avg": check_moment("exp_avg", exp_avg_dtype),
+            "exp_avg_sq": check_moment("exp_avg_sq", exp_avg_sq_dtype),
+        }
+        own = weakref.ref(self)  # no cycle: the session ends with the last reference to the optimizer
+
+        def groups():
+            return own().param_groups
+
+        self._session = Session(options, moment_dtypes, self._names, groups, replicas)
+        access = StateAccess(self._session)
+        self._state = StreamedState(access, groups)
+        self._state_dicts = StateDicts(self._session, access, self._names)
         ping(socket, connect_for)
 
     # What torch keeps in the optimizer, and we do not.
@@ -89,20 +104,47 @@ class Streamed(torch.optim.Optimizer):
         if self._state is not None:
             raise TypeError("the state of this optimizer lives in momentd and cannot be assigned")
 
-    def state_dict(self):
-        raise NotImplementedError(
-            "momentd: state_dict() is not offered, the state would not fit where it would go; it is "
-            "on disk already: optimizer.flush() commits the last step, optimizer.resume() goes on"
-        )
+    @torch._disable_dynamo
+    def state_dict(self, *, reference=False):
+        """As torch's: `state`, by number of the parameter, and `param_groups`.
 
+        The tensors are mapped from files that are pinned for as long as one of them lives. They are
+        read when they are looked at, may be written to (that changes nothing but them), and hold
+        disk: a state dict that is kept costs one more image of the store.
+
+        reference: no tensors; `momentd` says which state is meant instead.
+        """
+        self._check_process()
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        make = self._state_dicts.refer if reference else self._state_dicts.make
+        state_dict = make(self.param_groups)
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            state_dict = _unless_none(hook(self, state_dict), state_dict)
+        return state_dict
+
+    @torch._disable_dynamo
     def load_state_dict(self, state_dict):
-        raise NotImplementedError(
-            "momentd: load_state_dict() is not offered; open the optimizer with resume= and call "
-            "optimizer.resume()"
-        )
+        """As torch's, of what state_dict() of this or of torch's own optimizer returned. Raises
+        ValueError for what does not fit, and then nothing is changed."""
+        self._check_process()
+        state_dict = state_dict.copy()
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = _unless_none(hook(self, state_dict), state_dict)
+        groups = merge_groups(self.param_groups, state_dict["param_groups"])
+        self._state_dicts.load(state_dict, self.param_groups)
+        self._adopt_groups(groups)
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
+
+    def _adopt_groups(self, groups):
+        self.param_groups = groups
 
     def __getstate__(self):
-        raise TypeError("an optimizer whose state lives in momentd cannot be copied or pickled")
+        raise TypeError(
+            "an optimizer whose state lives in momentd cannot be copied or pickled: state_dict() has "
+            "its state, and a second optimizer needs a store of its own"
+        )
 
     def __deepcopy__(self, memo):
         self.__getstate__()
@@ -120,7 +162,7 @@ class Streamed(torch.optim.Optimizer):
             self._names.note(self.param_groups)
             self._check_kinds(self.param_groups[-1])
             if self._opened:
-                self._session.extend(self.param_groups)
+                self._session.extend()
         except BaseException:
             self.param_groups.pop()
             self._names.forget_beyond(self.param_groups)
@@ -147,13 +189,8 @@ class Streamed(torch.optim.Optimizer):
         drop_arguments(self.param_groups, _ARGUMENTS)
         self.open()
         with torch.no_grad():
-            self.last_statistics = self._session.step(
-                self.param_groups, self._wire_groups, self._blob_bytes(blob)
-            )
+            self.last_statistics = self._session.step(self._blob_bytes(blob))
         return loss
-
-    def _wire_groups(self, slots):
-        return [wire_group(group, slots.of_group(group)) for group in self.param_groups]
 
     def _blob_bytes(self, blob, skipped=False):
         if blob is None and isinstance(self.blob, TrainerState):
@@ -168,7 +205,7 @@ class Streamed(torch.optim.Optimizer):
         """Opens the store now, with the parameters that the groups hold. Else the first of step(),
         resume(), load_state_dict() and the calls below does it. Calling it again does nothing."""
         self._check_process()
-        self._session.open(self.param_groups)
+        self._session.open()
 
     def resume(self, sequence=None, group=None):
         """Goes on where the store stands: parameters and moments are those of its last step.
@@ -186,13 +223,13 @@ class Streamed(torch.optim.Optimizer):
     def flush(self):
         """Returns when the last step is committed (it survives a crash of anything); its sequence."""
         self.open()
+        self._session.settle()
         return self._session.store.flush().sequence
 
     def skip(self, *, blob=None):
         """A step without an update: the sequence advances, nothing else. Returns the sequence."""
         self.open()
-        self._session.make_ready()
-        return self._session.store.skip(self._blob_bytes(blob, skipped=True))
+        return self._session.skip(self._blob_bytes(blob, skipped=True))
 
     def refresh(self, parameters=None):
         """Brings parameters that were changed outside of step() to the daemon; all by default.
@@ -229,7 +266,8 @@ class Streamed(torch.optim.Optimizer):
     def close(self):
         """Commits the last step and ends the session. Calling it again does nothing."""
         self._check_process()
-        if self._opened:
+        if self._opened and not self._session.store.closed:
+            self._session.settle()
             self._session.store.close()
 
     @property

@@ -51,9 +51,26 @@ def gradient_of(parameter):
     return local(gradient)
 
 
-def _versions(parameter):
-    """Of the parameter, and of its local part: torch counts the changes of each by itself."""
-    return parameter._version, local(parameter)._version
+def versions(tensor):
+    """Of the tensor, and of its local part: torch counts the changes of each by itself."""
+    return tensor._version, local(tensor)._version
+
+
+def like(parameter, tensor):
+    """The inverse of local(): a tensor of the same shape as local(parameter), as a value that stands
+    to the whole model as the parameter does."""
+    if not is_distributed(parameter):
+        return tensor
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        tensor,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
 
 
 class Slot:
@@ -103,10 +120,14 @@ class Slot:
 
     def changed(self):
         """Somebody else wrote the parameter since note()."""
-        return _versions(self.parameter) != self.version
+        return versions(self.parameter) != self.version
 
     def note(self):
-        self.version = _versions(self.parameter)
+        self.version = versions(self.parameter)
+
+    def forget(self):
+        """Main and parameter may differ: counts as a change."""
+        self.version = None
 
     def before_reading(self):
         """The daemon is about to read the parameter."""

@@ -72,7 +72,8 @@ std::vector<SlotArrays> ArraysOf(const std::vector<TensorAccess>& access) {
   for (size_t i = 0; i < access.size(); ++i) {
     for (int s = 0; s < kSegmentCount; ++s) {
       const bool moves = access[i].access[s] == Access::kBuffer;
-      arrays[i][s] = static_cast<uint8_t>(moves ? device::SizeBytes(access[i].types[s]) : 0);
+      arrays[i][static_cast<size_t>(s)] =
+          static_cast<uint8_t>(moves ? device::SizeBytes(access[i].types[s]) : 0);
     }
   }
   return arrays;

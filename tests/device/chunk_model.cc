@@ -108,7 +108,8 @@ ChunkBytes RandomBytes(std::mt19937_64& random, const ChunkShape& shape) {
     bytes.parameters.push_back(RandomValues(random, run.parameter_type, run.count, false));
     auto& buffers = bytes.buffers.emplace_back();
     for (int s = 0; s < kSegmentCount; ++s) {
-      buffers[s] = RandomValues(random, run.buffer_types[s], run.count, s == kExpAvgSq);
+      buffers[static_cast<size_t>(s)] =
+          RandomValues(random, run.buffer_types[s], run.count, s == kExpAvgSq);
     }
     // About half of the parameters are what their mains round to.
     for (uint64_t i = 0; i < run.count; i += 1 + random() % 3) {
@@ -168,15 +169,15 @@ void ExpectTransfer(const ChunkShape& shape, size_t index, ChunkOp op, bool mome
                     ChunkBytes& bytes) {
   const Run& run = shape.runs[index];
   for (int s = 0; s < kSegmentCount; ++s) {
-    for (uint64_t i = 0; shape.asks_for[index][s] && i < run.count; ++i) {
+    for (uint64_t i = 0; shape.asks_for[index][static_cast<size_t>(s)] && i < run.count; ++i) {
       const uint64_t at = run.first + i;
       if (op == ChunkOp::kWrite) {
-        Store(Load(bytes.buffers[index][s], run.buffer_types[s], i), bytes.segments[s],
-              shape.types[s], at);
+        Store(Load(bytes.buffers[index][static_cast<size_t>(s)], run.buffer_types[s], i),
+              bytes.segments[s], shape.types[s], at);
       } else {
         const bool zero = s != kMain && moments_zero;
-        Store(zero ? 0.0f : Load(bytes.segments[s], shape.types[s], at), bytes.buffers[index][s],
-              run.buffer_types[s], i);
+        Store(zero ? 0.0f : Load(bytes.segments[s], shape.types[s], at),
+              bytes.buffers[index][static_cast<size_t>(s)], run.buffer_types[s], i);
       }
     }
   }
@@ -214,7 +215,9 @@ ChunkCall::ChunkCall(const ChunkShape& shape, Profile profile, ChunkOp op, Chunk
     runs[i].gradient = bytes.gradients[i].data();
     runs[i].parameter = bytes.parameters[i].data();
     for (int s = 0; i < shape.asks_for.size() && s < kSegmentCount; ++s) {
-      runs[i].buffers[s] = shape.asks_for[i][s] ? bytes.buffers[i][s].data() : nullptr;
+      runs[i].buffers[s] = shape.asks_for[i][static_cast<size_t>(s)]
+                               ? bytes.buffers[i][static_cast<size_t>(s)].data()
+                               : nullptr;
     }
   }
   work.op = op;

@@ -92,6 +92,16 @@ class Probes {
   std::vector<double> seconds_;
 };
 
+// The watch looks at the disk at intervals: the trainer may be told of its step before the probes.
+bool ServesAgain(const Probe& probe) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  bool serving = false;
+  while (!serving && std::chrono::steady_clock::now() < deadline) {
+    serving = Health(probe.address, probe.service) == HealthCheckResponse::SERVING;
+  }
+  return serving;
+}
+
 TEST_CASE("Health: while the disk stalls every probe is answered within a second", "[e2e]") {
   const Place place;
   MakeStore(place);
@@ -110,7 +120,7 @@ TEST_CASE("Health: while the disk stalls every probe is answered within a second
   for (const Probe& probe : probes.all()) {
     INFO(probe.address << " '" << probe.service << "'");
     CHECK(probe.was_not_serving == probe.depends_on_disk);
-    CHECK(Health(probe.address, probe.service) == HealthCheckResponse::SERVING);
+    CHECK(ServesAgain(probe));
   }
   CHECK(Has(daemon.process().Output(), "event=device_stalled"));
 }

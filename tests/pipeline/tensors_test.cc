@@ -109,7 +109,7 @@ TEST_CASE("Read: any segment of any tensor, converted to the type of its buffer"
   options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
   Bench bench(options);
   Rig& rig = bench.rig;
-  for (const uint64_t steps : {0, 1, 2}) {
+  for (const uint64_t steps : {uint64_t{0}, uint64_t{1}, uint64_t{2}}) {
     if (steps > 0) {
       REQUIRE(rig.Step(steps).status() == absl::OkStatus());
     }
@@ -441,7 +441,7 @@ TEST_CASE("Digest: of the bytes of each tensor, whatever buckets and chunks are"
   RigOptions options = Streaming();
   options.types.exp_avg = GENERATE(DataType::kFloat32, DataType::kFloat16);
   options.bucket_elements = GENERATE(as<uint64_t>{}, 300'000, store::kMaxBucketElements);
-  options.chunk_bytes = GENERATE(3, 6) * kMiB;
+  options.chunk_bytes = GENERATE(as<uint64_t>{}, 3, 6) * kMiB;
   options.host_memory_bytes = 24 * kMiB;
   options.commit_every = GENERATE(as<uint64_t>{}, 1, 0);
   Bench bench(options);

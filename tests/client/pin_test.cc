@@ -31,7 +31,7 @@ std::vector<float> Values(const std::vector<moment_pin_piece>& pieces, uint32_t 
 
 TEST_CASE("Pin: its pieces hold every element of the step it was made at", "[client]") {
   testing::Trainer trainer;
-  trainer.daemon->faults().pin_bucket_elements = GENERATE(1000000, 700, 40);
+  trainer.daemon->faults().pin_bucket_elements = GENERATE(as<uint64_t>{}, 1000000, 700, 40);
   trainer.OpenAndFill();
   trainer.Step();
   Pin pin = trainer.store->CreatePin();

@@ -63,7 +63,7 @@ TEST_CASE("ReadTensor: asks the pipeline for what is listed and answers t of tho
   REQUIRE(response.steps(0).t() == 5);
   REQUIRE(response.steps(0).tensors().runs(0).first() == 1);
   absl::MutexLock lock(&daemon.opener.disk->mutex);
-  const pipeline::ReadParameters& read = daemon.opener.disk->last_read;
+  const pipeline::ReadParameters read = daemon.opener.disk->last_read;
   REQUIRE(read.binding == 7);
   REQUIRE(read.tensors.size() == 2);
   REQUIRE_FALSE(read.tensors[0].any());
@@ -92,7 +92,7 @@ TEST_CASE("WriteTensor: zeros, buffers and t come to the pipeline together", "[s
   AddSteps(request, 0, 9);
   REQUIRE(session->WriteTensor(request).value().commit().id() == 1);
   absl::MutexLock lock(&daemon.opener.disk->mutex);
-  const pipeline::WriteParameters& write = daemon.opener.disk->last_write;
+  const pipeline::WriteParameters write = daemon.opener.disk->last_write;
   REQUIRE(write.binding == 8);
   REQUIRE(write.tensors[0].access[device::kMain] == Access::kBuffer);
   REQUIRE(write.tensors[1].access[device::kExpAvgSq] == Access::kZeros);
@@ -111,7 +111,7 @@ TEST_CASE("ResetMoments: both moments of the listed tensors become zero, and the
   REQUIRE(session->ResetMoments(request).ok());
   {
     absl::MutexLock lock(&daemon.opener.disk->mutex);
-    const pipeline::WriteParameters& write = daemon.opener.disk->last_write;
+    const pipeline::WriteParameters write = daemon.opener.disk->last_write;
     REQUIRE_FALSE(write.tensors[0].any());
     REQUIRE(write.tensors[1].access[device::kMain] == Access::kNone);
     REQUIRE(write.tensors[1].access[device::kExpAvg] == Access::kZeros);

@@ -47,6 +47,7 @@ struct Frame {
   uint32_t users = 0;               // device work and checksums that read it
   bool moments_zero = false;        // the moments count as zero, whatever the bytes are
   bool orphan = false;              // no chunk refers to it: free at the end of its write
+  uint64_t unreported_bytes = 0;    // were read for it, and no step has told of them yet
   std::vector<uint64_t> checksums;  // of its units, segment after segment
 
   // The read, write or checksum task under way.

@@ -89,6 +89,7 @@ void FrameTable::Free(Frame* frame) {
   frame->target.reset();
   frame->users = 0;
   frame->moments_zero = false;
+  frame->unreported_bytes = 0;
   frame->orphan = false;
   if (over_allowance()) {
     GiveBack(frame);

@@ -1,7 +1,5 @@
 #include "daemon/pipeline/prefetcher.h"
 
-#include <utility>
-
 namespace moment::pipeline {
 
 store::BucketImage* Prefetcher::Image(uint32_t chunk) const {
@@ -13,10 +11,10 @@ store::BucketImage* Prefetcher::Image(uint32_t chunk) const {
   return applied->state->images[bucket].get();
 }
 
-uint64_t Prefetcher::Read(uint32_t chunk, Frame* frame, IoClass io_class) {
+void Prefetcher::Read(uint32_t chunk, Frame* frame, IoClass io_class) {
   frames_.slot(chunk).base = frame;
   frames_.SetState(frame, FrameState::kReading);
-  return io_.Read(frame, *Image(chunk), io_class);
+  frame->unreported_bytes = io_.Read(frame, *Image(chunk), io_class);
 }
 
 void Prefetcher::Continue() {
@@ -32,10 +30,8 @@ void Prefetcher::Continue() {
     if (frame == nullptr) {
       return;
     }
-    bytes_read_ += Read(next_, frame, IoClass::kBackground);
+    Read(next_, frame, IoClass::kBackground);
   }
 }
-
-uint64_t Prefetcher::TakeBytesRead() { return std::exchange(bytes_read_, 0); }
 
 }  // namespace moment::pipeline

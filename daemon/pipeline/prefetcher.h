@@ -24,11 +24,8 @@ class Prefetcher {
 
   // Starts as many reads as there are frames.
   void Continue();
-  // Reads the chunk into this frame, which becomes its base. Returns the bytes asked for.
-  uint64_t Read(uint32_t chunk, Frame* frame, IoClass io_class);
-
-  // Bytes read ahead since the last call.
-  uint64_t TakeBytesRead();
+  // Reads the chunk into this frame, which becomes its base.
+  void Read(uint32_t chunk, Frame* frame, IoClass io_class);
 
  private:
   store::BucketImage* Image(uint32_t chunk) const;
@@ -39,7 +36,6 @@ class Prefetcher {
   const WriteBack& write_back_;
   bool running_ = true;
   uint32_t next_ = 0;
-  uint64_t bytes_read_ = 0;
 };
 
 }  // namespace moment::pipeline

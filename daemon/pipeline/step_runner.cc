@@ -115,7 +115,7 @@ bool StepRunner::StartReads() {
     if (frame == nullptr) {
       return false;
     }
-    bytes_read_ += parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
+    parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
   }
   return true;
 }
@@ -159,6 +159,7 @@ bool StepRunner::BeginChunk(uint32_t chunk) {
   if (slot.base != nullptr && slot.base != slot.next) {
     ++slot.base->users;
   }
+  CountRead(slot.base);
   slot.phase = ChunkPhase::kStarted;
   const bool digests = pass_->spec().digests != nullptr;
   const bool lanes = pass_->UsesLanes(chunk);
@@ -170,6 +171,17 @@ bool StepRunner::BeginChunk(uint32_t chunk) {
     ChunkSent(chunk);
   }
   return true;
+}
+
+// Once for steps, whether a step read it or it was read ahead.
+void StepRunner::CountRead(Frame* base) {
+  if (base == nullptr) {
+    return;
+  }
+  bytes_read_ += base->unreported_bytes;
+  if (pass_->spec().work.op == device::ChunkOp::kAdam) {
+    base->unreported_bytes = 0;
+  }
 }
 
 std::span<const Part> StepRunner::PartsOf(uint32_t chunk) const {
@@ -452,9 +464,6 @@ void StepRunner::DropResults() {
 
 void StepRunner::FinishPass(const absl::Status& status) {
   clock_.Report(statistics_);
-  if (pass_->spec().work.op == device::ChunkOp::kAdam) {
-    bytes_read_ += parts_.prefetcher->TakeBytesRead();
-  }
   statistics_.set_bytes_read(bytes_read_);
   pass_.reset();
   RestartPrefetch();

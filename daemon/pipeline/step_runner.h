@@ -73,6 +73,7 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   bool StartReads();  // false: a chunk lacks a frame
   void StartParts();
   bool BeginChunk(uint32_t chunk);
+  void CountRead(Frame* base);
   bool BeginMaterialize(uint32_t chunk);
   Frame* ResultFrame(uint32_t chunk);
   bool HandOut(uint32_t chunk);

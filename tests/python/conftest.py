@@ -43,6 +43,15 @@ def other_daemon(scratch):
     return start
 
 
+@pytest.fixture
+def streaming_daemon(other_daemon, scratch):
+    """A daemon with the smallest pool, and its state directory: see STREAMED of bare_trainer."""
+    from bare_trainer import SMALLEST_POOL
+
+    with other_daemon(arguments=SMALLEST_POOL) as running:
+        yield running, scratch / "other-state"
+
+
 class Pair:
     """A model stepped by momentd, and its twin stepped by torch on fp32 copies of the parameters."""
 

@@ -280,35 +280,6 @@ def test_a_forked_child_may_end_as_it_likes(daemon):
     assert result.stdout.split() == ["2"], result.stderr
 
 
-def test_other_threads_run_during_a_step(daemon):
-    model = torch.nn.Linear(2000, 1500)
-    optimizer = momentd.torch.AdamW(
-        model.parameters(), job="big", socket=daemon.socket, module=model
-    )
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    gaps, stop = [], threading.Event()
-
-    def tick():
-        last = time.monotonic()
-        while not stop.is_set():
-            time.sleep(0.001)
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
-
-    thread = threading.Thread(target=tick)
-    thread.start()
-    start = time.monotonic()
-    while time.monotonic() - start < 1.0:
-        optimizer.step()
-    elapsed = time.monotonic() - start
-    stop.set()
-    thread.join()
-    assert max(gaps) < elapsed / 2
-    assert len(gaps) > 50
-
-
 def test_ctrl_c_ends_a_wait(other_daemon):
     running = other_daemon()
     optimizer, model = reopen(running, resume="auto", seed=0, retry_for=60)

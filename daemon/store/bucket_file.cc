@@ -19,8 +19,7 @@ absl::Status Damaged(const io::File& file, uint64_t offset, absl::string_view wh
 
 absl::Status Fill(const Environment& environment, io::File& file, const BucketHeader& header) {
   MOMENT_RETURN_IF_ERROR(file.Allocate(header.geometry.file_bytes));
-  MOMENT_RETURN_IF_ERROR(WriteAligned(*environment.engine, file, 0, header.bytes));
-  return io::Sync(*environment.engine, file);
+  return WriteAligned(*environment.engine, file, 0, header.bytes);
 }
 
 std::string KeyText(const ChecksumTableKey& key) {

@@ -20,8 +20,8 @@ std::string MemberDirectory(const std::string& directory, const v1::Layout& layo
 std::string BucketFilePath(const std::string& directory, const v1::Layout& layout,
                            const BucketGeometry& geometry, uint32_t file);
 
-// Makes the file: full length, header written, all else zero, synced. Its name is durable after a
-// sync of the directory. On an error nothing of it stays.
+// Makes the file: full length, header written, all else zero. Durable after a sync of the file and
+// one of its directory. On an error nothing of it stays.
 absl::StatusOr<std::unique_ptr<io::File>> CreateBucketFile(const Environment& environment,
                                                            const std::string& path,
                                                            const BucketHeader& header);

@@ -79,21 +79,29 @@ absl::StatusOr<std::string> ReadTextFile(io::FileSystem& files, io::IoEngine& en
   return text;
 }
 
+absl::StatusOr<std::unique_ptr<io::File>> CreateTextFile(const Environment& environment,
+                                                         const std::string& path,
+                                                         absl::string_view text) {
+  io::FileSystem& files = *environment.files;
+  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, path));
+  MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                          files.Open(path, {.mode = io::OpenMode::kCreate,
+                                            .permissions = environment.file_permissions}));
+  MOMENT_RETURN_IF_ERROR(file->Allocate(text.size()));
+  MOMENT_RETURN_IF_ERROR(io::Write(*environment.engine, *file, 0,
+                                   reinterpret_cast<const std::byte*>(text.data()), text.size()));
+  return file;
+}
+
 absl::Status WriteTextFile(const Environment& environment, const std::string& path,
                            const std::string& temporary, absl::string_view text) {
-  io::FileSystem& files = *environment.files;
-  MOMENT_RETURN_IF_ERROR(UnlinkIfThere(files, temporary));
   {
     MOMENT_ASSIGN_OR_RETURN(const std::unique_ptr<io::File> file,
-                            files.Open(temporary, {.mode = io::OpenMode::kCreate,
-                                                   .permissions = environment.file_permissions}));
-    MOMENT_RETURN_IF_ERROR(file->Allocate(text.size()));
-    MOMENT_RETURN_IF_ERROR(io::Write(*environment.engine, *file, 0,
-                                     reinterpret_cast<const std::byte*>(text.data()), text.size()));
+                            CreateTextFile(environment, temporary, text));
     MOMENT_RETURN_IF_ERROR(io::Sync(*environment.engine, *file));
   }
-  MOMENT_RETURN_IF_ERROR(files.Rename(temporary, path));
-  return files.SyncDirectory(ParentOf(path));
+  MOMENT_RETURN_IF_ERROR(environment.files->Rename(temporary, path));
+  return environment.files->SyncDirectory(ParentOf(path));
 }
 
 absl::StatusOr<bool> Exists(io::FileSystem& files, const std::string& path) {

@@ -28,6 +28,11 @@ absl::Status SyncAll(io::IoEngine& engine, const std::vector<io::File*>& files);
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 absl::StatusOr<std::string> ReadTextFile(io::FileSystem& files, io::IoEngine& engine,
                                          const std::string& path);
+// Makes a text file with this content; replaces what was there. Durable after a sync of the file
+// and one of its directory.
+absl::StatusOr<std::unique_ptr<io::File>> CreateTextFile(const Environment& environment,
+                                                         const std::string& path,
+                                                         absl::string_view text);
 // Durable under `path` when it returns: written as `temporary` in the same directory, synced,
 // renamed. What was there as `temporary` is replaced.
 absl::Status WriteTextFile(const Environment& environment, const std::string& path,

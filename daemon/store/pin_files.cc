@@ -24,30 +24,6 @@ absl::Status EnsureDirectory(const Environment& environment, const std::string& 
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
 
-absl::Status Fill(const Environment& environment, const std::string& directory,
-                  const Layout& layout, const v1::PinManifest& manifest) {
-  std::vector<std::string> members;
-  for (size_t i = 0; i < layout.buckets().size(); ++i) {
-    const BucketGeometry& geometry = layout.buckets()[i];
-    const std::string link = PinnedFilePath(directory, manifest.id(), layout.proto(), geometry);
-    if (members.empty() || members.back() != ParentOf(link)) {
-      members.push_back(ParentOf(link));
-      MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment, members.back()));
-    }
-    const uint32_t number = manifest.commit().buckets(static_cast<int>(i)).file();
-    MOMENT_RETURN_IF_ERROR(
-        environment.files->Link(BucketFilePath(directory, layout.proto(), geometry, number), link));
-  }
-  for (const std::string& member : members) {
-    MOMENT_RETURN_IF_ERROR(environment.files->SyncDirectory(member));
-  }
-  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.before_pin_manifest"));
-  const std::string pin = PinDirectory(directory, manifest.id());
-  MOMENT_RETURN_IF_ERROR(WriteTextFile(environment, Join(pin, kManifestFileName),
-                                       Join(pin, kManifestTemporaryName), WritePinText(manifest)));
-  return environment.files->SyncDirectory(PinsDirectory(directory));
-}
-
 // Removes the links in a member's directory, and the directory if nothing else is in it.
 absl::Status RemoveMember(io::FileSystem& files, const std::string& member) {
   MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(member));
@@ -85,7 +61,14 @@ absl::Status Remove(io::FileSystem& files, const std::string& pin) {
         "; remove them and the directory"));
   }
   MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pin));
-  return files.SyncDirectory(ParentOf(pin));
+  const std::string pins = ParentOf(pin);
+  MOMENT_RETURN_IF_ERROR(files.SyncDirectory(pins));
+  MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> others, files.List(pins));
+  if (!others.empty()) {
+    return absl::OkStatus();
+  }
+  MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pins));
+  return files.SyncDirectory(ParentOf(pins));
 }
 
 }  // namespace
@@ -102,18 +85,53 @@ absl::Status CheckPinId(absl::string_view id) {
   return absl::OkStatus();
 }
 
-absl::Status MakePin(const Environment& environment, const std::string& directory,
-                     const Layout& layout, const v1::PinManifest& manifest) {
-  MOMENT_RETURN_IF_ERROR(CheckPinId(manifest.id()));
-  MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment, PinsDirectory(directory)));
-  MOMENT_RETURN_IF_ERROR(environment.files->SyncDirectory(directory));
-  MOMENT_RETURN_IF_ERROR(environment.files->CreateDirectory(PinDirectory(directory, manifest.id()),
-                                                            environment.directory_permissions));
-  absl::Status status = Fill(environment, directory, layout, manifest);
-  if (!status.ok()) {
-    RemovePin(*environment.files, directory, manifest.id()).IgnoreError();
+PinMaker::PinMaker(const Environment& environment, std::string directory,
+                   std::shared_ptr<const Layout> layout, v1::PinManifest manifest)
+    : environment_(environment),
+      directory_(std::move(directory)),
+      layout_(std::move(layout)),
+      manifest_(std::move(manifest)),
+      pin_(PinDirectory(directory_, manifest_.id())) {}
+
+absl::Status PinMaker::Link() {
+  MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment_, PinsDirectory(directory_)));
+  MOMENT_RETURN_IF_ERROR(
+      environment_.files->CreateDirectory(pin_, environment_.directory_permissions));
+  for (size_t i = 0; i < layout_->buckets().size(); ++i) {
+    const BucketGeometry& geometry = layout_->buckets()[i];
+    const std::string file = BucketFilePath(directory_, layout_->proto(), geometry,
+                                            manifest_.commit().buckets(static_cast<int>(i)).file());
+    const std::string link = PinnedFilePath(directory_, manifest_.id(), layout_->proto(), geometry);
+    if (members_.insert(ParentOf(link)).second) {
+      MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment_, ParentOf(link)));
+    }
+    MOMENT_RETURN_IF_ERROR(environment_.files->Link(file, link));
+    linked_.insert(ParentOf(file));
   }
-  return status;
+  MOMENT_ASSIGN_OR_RETURN(
+      manifest_file_,
+      CreateTextFile(environment_, Join(pin_, kManifestTemporaryName), WritePinText(manifest_)));
+  return absl::OkStatus();
+}
+
+absl::Status PinMaker::Complete() {
+  MOMENT_RETURN_IF_ERROR(io::Sync(*environment_.engine, *manifest_file_));
+  MOMENT_RETURN_IF_ERROR(SyncDirectories(members_));
+  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.before_pin_manifest"));
+  return environment_.files->Rename(Join(pin_, kManifestTemporaryName),
+                                    Join(pin_, kManifestFileName));
+}
+
+absl::Status PinMaker::Sync() {
+  MOMENT_RETURN_IF_ERROR(SyncDirectories({pin_, PinsDirectory(directory_), directory_}));
+  return SyncDirectories(linked_);
+}
+
+absl::Status PinMaker::SyncDirectories(const std::set<std::string>& directories) const {
+  for (const std::string& directory : directories) {
+    MOMENT_RETURN_IF_ERROR(environment_.files->SyncDirectory(directory));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RemovePin(io::FileSystem& files, const std::string& directory, const std::string& id) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,13 +22,36 @@ namespace moment::store {
 // INVALID_ARGUMENT unless the id can be a directory's name: 1 to 64 letters, digits, '-' and '_'.
 absl::Status CheckPinId(absl::string_view id);
 
-// Links the files that the manifest's commit names; durable when it returns. On an error nothing of
-// the pin stays (as far as the file system lets it be removed). ALREADY_EXISTS if there is one.
-absl::Status MakePin(const Environment& environment, const std::string& directory,
-                     const Layout& layout, const v1::PinManifest& manifest);
+// Makes one pin, in three steps so that one sync serves as many changes as possible. After an error
+// of one of them RemovePin removes what was made.
+class PinMaker {
+ public:
+  PinMaker(const Environment& environment, std::string directory,
+           std::shared_ptr<const Layout> layout, v1::PinManifest manifest);
 
-// Removes a pin, whole or half; OK if there is none. FAILED_PRECONDITION naming what is left if
-// something else lies in it.
+  // Links the files that the manifest's commit names, and writes the manifest under its temporary
+  // name. Nothing of it is durable. ALREADY_EXISTS, and nothing made, if there is such a pin.
+  absl::Status Link();
+  // Makes all of that durable, then gives the manifest its name.
+  absl::Status Complete();
+  // Makes that durable, and the modes of the linked files.
+  absl::Status Sync();
+
+ private:
+  absl::Status SyncDirectories(const std::set<std::string>& directories) const;
+
+  const Environment environment_;
+  const std::string directory_;  // of the store
+  const std::shared_ptr<const Layout> layout_;
+  const v1::PinManifest manifest_;
+  const std::string pin_;
+  std::set<std::string> linked_;   // directories of the store's files
+  std::set<std::string> members_;  // and of the links
+  std::unique_ptr<io::File> manifest_file_;
+};
+
+// Removes a pin, whole or half, and pins/ with the last one; OK if there is none. Not while another
+// is made. FAILED_PRECONDITION naming what is left if something else lies in it.
 absl::Status RemovePin(io::FileSystem& files, const std::string& directory, const std::string& id);
 
 // Ids of what lies in pins/, halves too.

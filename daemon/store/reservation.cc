@@ -160,7 +160,7 @@ absl::Status Reservation::Add(const std::vector<uint32_t>& buckets) {
   return Finish(std::move(status));
 }
 
-absl::Status Reservation::CompleteWithout(const std::vector<uint32_t>& numbers) {
+std::vector<uint32_t> Reservation::MissingWithout(const std::vector<uint32_t>& numbers) const {
   std::vector<uint32_t> missing;
   for (uint32_t bucket = 0; bucket < numbers.size(); ++bucket) {
     const std::vector<FileTable::FileState> files = files_->Files(bucket);
@@ -173,14 +173,18 @@ absl::Status Reservation::CompleteWithout(const std::vector<uint32_t>& numbers) 
       missing.push_back(bucket);
     }
   }
-  return Add(missing);
+  return missing;
 }
 
 absl::Status Reservation::MakeAll(const std::vector<uint32_t>& buckets) {
   for (const uint32_t bucket : buckets) {
     MOMENT_RETURN_IF_ERROR(Make(bucket));
   }
-  return absl::OkStatus();
+  std::vector<io::File*> files;
+  for (const auto& [bucket, number] : made_) {
+    files.push_back(files_->Find(bucket, number).get());
+  }
+  return SyncAll(*environment_.engine, files);
 }
 
 // Keeps what was made, or removes it after an error.

@@ -40,9 +40,12 @@ class Reservation {
   // it stays.
   absl::Status Add(const std::vector<uint32_t>& buckets);
 
-  // Makes what is missing when these files, one a bucket, are not written any more: three other
-  // writable ones, and one with a higher number. Errors as Add.
-  absl::Status CompleteWithout(const std::vector<uint32_t>& numbers);
+  // What Add has to make when these files, one a bucket, are not written any more: three other
+  // writable ones, and one with a higher number. A bucket stands there as often as it lacks files.
+  std::vector<uint32_t> MissingWithout(const std::vector<uint32_t>& numbers) const;
+
+  // RESOURCE_EXHAUSTED if there is no room for one more file of each of these buckets.
+  absl::Status CheckSpace(const std::vector<uint32_t>& buckets) const;
 
   // Removes what FileTable calls surplus, and the files of buckets that the layout does not have.
   absl::Status RemoveSurplus();
@@ -70,7 +73,6 @@ class Reservation {
   void Undo();
   std::string PathOf(uint32_t bucket, uint32_t number) const;
   BucketHeader HeaderOf(uint32_t bucket) const;
-  absl::Status CheckSpace(const std::vector<uint32_t>& buckets) const;
 
   const Environment environment_;
   const std::string directory_;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,9 +67,9 @@ PinnedCommit Describe(const PinParameters& parameters, const State& state) {
 
 absl::StatusOr<std::shared_ptr<const PinnedCommit>> StoreImpl::Pin(
     const PinParameters& parameters) {
-  // Waits for one that is giving back room. Only room is at stake; a failure is told by the next
-  // one.
-  Sweep().IgnoreError();
+  // Sweeps neither take away what is being made nor are still giving back the room that it needs.
+  absl::MutexLock one(&sweep_mutex_);
+  SweepAll().IgnoreError();  // only room is at stake; a failure is told by the next one
   absl::MutexLock order(&commit_mutex_);
   MOMENT_RETURN_IF_ERROR(CheckOpen());
   MOMENT_RETURN_IF_ERROR(CheckPinId(parameters.id));
@@ -109,52 +108,45 @@ absl::Status StoreImpl::CheckPin(const PinnedCommit& pin) const {
 
 absl::Status StoreImpl::MakeDurablePin(const PinnedCommit& pin) {
   absl::MutexLock disk(&disk_mutex_);
-  MOMENT_ASSIGN_OR_RETURN(v1::CommitRecord record, commit_files_->Read(pin.commit.id()));
-  MOMENT_RETURN_IF_ERROR(reservation_->CompleteWithout(pin.files));
-  absl::Status status = LinkAndMark(pin, ManifestOf(pin, std::move(record)));
-  if (!status.ok()) {
+  MOMENT_ASSIGN_OR_RETURN(const v1::CommitRecord record, commit_files_->Read(pin.commit.id()));
+  absl::Status status = MakePin(pin, record);
+  if (!status.ok() && !absl::IsAlreadyExists(status)) {
+    RemovePin(*environment_.files, directory_, pin.id).IgnoreError();
     // What was reserved for it is beyond three now.
     RemoveFiles(files_->TakeSurplus()).IgnoreError();
   }
   return status;
 }
 
-// Marks last: nobody knows the pin before it is durable, so a file that a failure leaves unmarked
-// may be written again.
-absl::Status StoreImpl::LinkAndMark(const PinnedCommit& pin, const v1::PinManifest& manifest) {
-  MOMENT_RETURN_IF_ERROR(MakePin(environment_, directory_, *pin.layout, manifest));
-  absl::Status status = base::Failpoint("store.before_pin_mark");
-  if (status.ok()) {
-    status = MarkPinned(pin);
-  }
-  if (!status.ok()) {
-    RemovePin(*environment_.files, directory_, pin.id).IgnoreError();
-  }
-  return status;
-}
-
-absl::Status StoreImpl::MarkPinned(const PinnedCommit& pin) {
-  std::set<std::string> members;
-  for (uint32_t bucket = 0; bucket < pin.files.size(); ++bucket) {
-    const std::string path = PathOf(pin, bucket);
-    if (!faults_.rewrite_pinned) {
-      files_->SetPinned(bucket, pin.files[bucket]);
-    }
-    if (!faults_.rewrite_pinned && !faults_.pin_without_mode) {
-      MOMENT_RETURN_IF_ERROR(
-          environment_.files->SetPermissions(path, environment_.file_permissions & ~kWriteBits));
-    }
-    members.insert(ParentOf(path));
-  }
-  for (const std::string& member : members) {
-    MOMENT_RETURN_IF_ERROR(environment_.files->SyncDirectory(member));
-  }
+// Marks the files when the pin is complete: nobody knows it before this returns, so what a failure
+// leaves unmarked may be written again.
+absl::Status StoreImpl::MakePin(const PinnedCommit& pin, const v1::CommitRecord& record) {
+  const std::vector<uint32_t> missing = reservation_->MissingWithout(pin.files);
+  MOMENT_RETURN_IF_ERROR(reservation_->CheckSpace(missing));
+  PinMaker maker(environment_, directory_, pin.layout, ManifestOf(pin, record));
+  MOMENT_RETURN_IF_ERROR(maker.Link());
+  MOMENT_RETURN_IF_ERROR(reservation_->Add(missing));
+  MOMENT_RETURN_IF_ERROR(maker.Complete());
+  MOMENT_RETURN_IF_ERROR(base::Failpoint("store.before_pin_mark"));
+  MOMENT_RETURN_IF_ERROR(MarkPinned(pin));
+  MOMENT_RETURN_IF_ERROR(maker.Sync());
   return base::Failpoint("store.after_pin_mark");
 }
 
-std::string StoreImpl::PathOf(const PinnedCommit& pin, uint32_t bucket) const {
-  return BucketFilePath(directory_, pin.layout->proto(), pin.layout->buckets()[bucket],
-                        pin.files[bucket]);
+absl::Status StoreImpl::MarkPinned(const PinnedCommit& pin) {
+  for (uint32_t bucket = 0; bucket < pin.files.size(); ++bucket) {
+    if (faults_.rewrite_pinned) {
+      continue;
+    }
+    files_->SetPinned(bucket, pin.files[bucket]);
+    if (!faults_.pin_without_mode) {
+      const std::string path = BucketFilePath(directory_, pin.layout->proto(),
+                                              pin.layout->buckets()[bucket], pin.files[bucket]);
+      MOMENT_RETURN_IF_ERROR(
+          environment_.files->SetPermissions(path, environment_.file_permissions & ~kWriteBits));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StoreImpl::Unpin(const std::string& id) {
@@ -223,6 +215,10 @@ bool StoreImpl::wants_sweep() const {
 
 absl::Status StoreImpl::Sweep() {
   absl::MutexLock one(&sweep_mutex_);
+  return SweepAll();
+}
+
+absl::Status StoreImpl::SweepAll() {
   absl::Status status = SweepPins();
   std::vector<FileTable::FileName> surplus;
   {

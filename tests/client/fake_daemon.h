@@ -43,6 +43,8 @@ struct FakeFaults {
   std::atomic<int> drop_step_before{0};  // UNAVAILABLE, and the session ends, before the step runs
   std::atomic<int> drop_step_after{0};   // ... after it was applied
   std::atomic<int> drop_refresh_after{0};
+  std::atomic<int> drop_write_before{0};
+  std::atomic<int> drop_write_after{0};
   std::atomic<int> fail_step{0};         // INTERNAL, before anything is written
   std::atomic<int> fail_step_midway{0};  // INTERNAL, after some parameters were written
   std::atomic<bool> hold_steps{false};   // steps wait until it is false, or are cancelled
@@ -67,6 +69,7 @@ class FakeDaemon final : public v1::Optimizer::Service {
 
   std::vector<v1::OpenRequest> opens() const ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<v1::StepRequest> steps() const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<v1::WriteTensorRequest> writes() const ABSL_LOCKS_EXCLUDED(mutex_);
   int pidfds() const { return pidfds_; }
   size_t pins() const ABSL_LOCKS_EXCLUDED(mutex_);  // of live sessions
   void EndSessions(const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -89,6 +92,13 @@ class FakeDaemon final : public v1::Optimizer::Service {
                         v1::RollbackResponse*) override;
   grpc::Status Pin(grpc::ServerContext*, const v1::PinRequest*, v1::PinResponse*) override;
   grpc::Status Unpin(grpc::ServerContext*, const v1::UnpinRequest*, v1::UnpinResponse*) override;
+  grpc::Status ReadTensor(grpc::ServerContext*, const v1::ReadTensorRequest*,
+                          v1::ReadTensorResponse*) override;
+  grpc::Status WriteTensor(grpc::ServerContext*, const v1::WriteTensorRequest*,
+                           v1::WriteTensorResponse*) override;
+  grpc::Status ResetMoments(grpc::ServerContext*, const v1::ResetMomentsRequest*,
+                            v1::ResetMomentsResponse*) override;
+  grpc::Status Digest(grpc::ServerContext*, const v1::DigestRequest*, v1::DigestResponse*) override;
   grpc::Status Close(grpc::ServerContext*, const v1::CloseRequest*, v1::CloseResponse*) override;
 
  private:
@@ -118,6 +128,9 @@ class FakeDaemon final : public v1::Optimizer::Service {
   bool Push(uint32_t tensor, Live& live, const FakeStore& store)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PushAll(Live& live, const FakeStore& store) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves one segment of a tensor, fp32 on both sides.
+  bool MoveSegment(v1::RingOp op, const std::string& segment, uint32_t tensor, uint64_t binding,
+                   Live& live, FakeStore& store) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::CommitInfo Commit(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(Live& live, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ServeDescriptors();
@@ -135,6 +148,7 @@ class FakeDaemon final : public v1::Optimizer::Service {
   std::map<std::string, std::unique_ptr<Live>> sessions_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::OpenRequest> opens_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::StepRequest> steps_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::WriteTensorRequest> writes_ ABSL_GUARDED_BY(mutex_);
   client::UniqueFd door_;
   std::thread door_thread_;
   std::unique_ptr<grpc::Server> server_;

@@ -49,12 +49,14 @@ client::RingDescriptors FakeRing::Descriptors() const {
           Duplicate(to_daemon_)};
 }
 
-v1::RingResult FakeRing::Run(v1::RingOp op, uint64_t generation, v1::RingRun run) {
+v1::RingResult FakeRing::Run(v1::RingOp op, uint64_t generation, v1::RingRun run,
+                             uint64_t binding) {
   v1::RingCommand command = {};
   command.ticket = issued_ + 1;
   command.generation = generation;
   command.op = op;
   command.run_count = 1;
+  command.binding = binding;
   return RunRaw(command, {run});
 }
 

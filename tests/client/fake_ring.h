@@ -20,7 +20,7 @@ class FakeRing {
   // Duplicates, for the client to keep: control, slots, to-client, to-daemon.
   client::RingDescriptors Descriptors() const;
   // Runs one command with one run on slot 0; the result as the client wrote it.
-  v1::RingResult Run(v1::RingOp op, uint64_t generation, v1::RingRun run);
+  v1::RingResult Run(v1::RingOp op, uint64_t generation, v1::RingRun run, uint64_t binding = 0);
   // Any command, also a wrong one.
   v1::RingResult RunRaw(v1::RingCommand command, const std::vector<v1::RingRun>& runs);
   // No answer came.

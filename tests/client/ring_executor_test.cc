@@ -80,6 +80,44 @@ TEST_CASE("Ring: commands of another Attach find no buffer", "[client]") {
   CHECK(fixture.executor->parameter_writes() == 0);
 }
 
+TEST_CASE("Ring: segments go to and from the buffers of the call that is bound", "[client]") {
+  Fixture fixture;
+  std::vector<uint8_t> main = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<uint8_t> exp_avg(4, 9);
+  fixture.table.BindSegments({{1, v1::RING_SEGMENT_MAIN, Fixture::Of(main)},
+                              {1, v1::RING_SEGMENT_EXP_AVG, Fixture::Of(exp_avg)}},
+                             20);
+  CHECK(fixture.ring.Run(v1::RING_OP_SEGMENTS_IN, kGeneration, {1, v1::RING_SEGMENT_MAIN, 2, 4, 8},
+                         20) == v1::RING_RESULT_OK);
+  const uint8_t expected[] = {3, 4, 5, 6};
+  CHECK(std::memcmp(fixture.ring.slot(0) + 8, expected, 4) == 0);
+  CHECK(fixture.ring.Run(v1::RING_OP_SEGMENTS_OUT, kGeneration,
+                         {1, v1::RING_SEGMENT_EXP_AVG, 1, 3, 9}, 20) == v1::RING_RESULT_OK);
+  CHECK(exp_avg == std::vector<uint8_t>{9, 4, 5, 6});
+  CHECK(main == std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(fixture.executor->parameter_writes() == 0);
+}
+
+TEST_CASE("Ring: segments of another call, another tensor or beyond the buffer are refused",
+          "[client]") {
+  Fixture fixture;
+  std::vector<uint8_t> main(8, 1);
+  fixture.table.BindSegments({{1, v1::RING_SEGMENT_MAIN, Fixture::Of(main)}}, 20);
+  const auto out = v1::RING_OP_SEGMENTS_OUT;
+  for (const v1::RingRun& run : std::vector<v1::RingRun>{{1, v1::RING_SEGMENT_MAIN, 4, 5, 0},
+                                                         {1, v1::RING_SEGMENT_EXP_AVG, 0, 8, 0},
+                                                         {0, v1::RING_SEGMENT_MAIN, 0, 8, 0},
+                                                         {1, 77, 0, 8, 0}}) {
+    CHECK(fixture.ring.Run(out, kGeneration, run, 20) == v1::RING_RESULT_NO_BUFFER);
+  }
+  const v1::RingRun good = {1, v1::RING_SEGMENT_MAIN, 0, 8, 0};
+  CHECK(fixture.ring.Run(out, kGeneration, good, 19) == v1::RING_RESULT_NO_BUFFER);
+  CHECK(fixture.ring.Run(out, kGeneration, good, 20) == v1::RING_RESULT_OK);
+  fixture.table.ClearSegments();
+  CHECK(fixture.ring.Run(out, kGeneration, good, 20) == v1::RING_RESULT_NO_BUFFER);
+  CHECK_FALSE(fixture.ring.timed_out());
+}
+
 TEST_CASE("Ring: malformed commands are answered and the next one runs", "[client]") {
   Fixture fixture;
   v1::RingCommand command = {};

@@ -4,11 +4,13 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/src/errors.h"
 #include "client/src/position.h"
 #include "client/src/requests.h"
 #include "client/src/socket_path.h"
 #include "client/src/tensor_map.h"
+#include "proto/moment/v1/ring.h"
 #include "tests/support/catch.h"
 
 namespace moment::client {
@@ -150,6 +152,82 @@ TEST_CASE("Step plan: a tensor in two groups, or taking part without a gradient,
   options.participants = &all;
   options.participant_count = 1;
   CHECK(MakeStepPlan(map, options).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+// Segments of tensors by name, as a request lists them.
+std::string Listed(const SegmentPlan& plan) {
+  std::string text;
+  for (const v1::SegmentBuffers& buffers : plan.request) {
+    absl::StrAppend(&text, buffers.segment(), "/", v1::DataType_Name(buffers.type()),
+                    buffers.zeros() ? "/zeros" : "");
+    for (const v1::TensorRun& run : buffers.tensors().runs()) {
+      absl::StrAppend(&text, " ", run.first(), "+", run.count());
+    }
+    absl::StrAppend(&text, ";");
+  }
+  return text;
+}
+
+TEST_CASE("Segment plan: buffers that are alike stand together, by store index", "[client]") {
+  const TensorMap map = Reversed(4);
+  float memory[8] = {};
+  const moment_buffer buffers[] = {{0, MOMENT_SEGMENT_MAIN, memory, MOMENT_TYPE_DEFAULT},
+                                   {2, MOMENT_SEGMENT_MAIN, memory, MOMENT_TYPE_FLOAT32},
+                                   {1, MOMENT_SEGMENT_MAIN, memory, MOMENT_TYPE_FLOAT32},
+                                   {1, MOMENT_SEGMENT_EXP_AVG, memory + 4, MOMENT_TYPE_BFLOAT16},
+                                   {3, MOMENT_SEGMENT_EXP_AVG, nullptr, MOMENT_TYPE_BFLOAT16}};
+  const auto plan = MakeSegmentPlan(map, buffers, true);
+  REQUIRE(plan.ok());
+  CHECK(Listed(*plan) ==
+        "main/DATA_TYPE_FLOAT32 1+3;exp_avg/DATA_TYPE_BFLOAT16 2+1;"
+        "exp_avg/DATA_TYPE_BFLOAT16/zeros 0+1;");
+  CHECK(plan->mains == std::vector<bool>{true, true, true, false});
+  REQUIRE(plan->buffers.size() == 4);  // zeros have none
+  CHECK(plan->buffers[0].tensor == 3);
+  CHECK(plan->buffers[0].buffer.length_bytes == 16);
+  CHECK(plan->buffers[3].segment == v1::RING_SEGMENT_EXP_AVG);
+  CHECK(plan->buffers[3].buffer.data == reinterpret_cast<std::byte*>(memory + 4));
+  CHECK(plan->buffers[3].buffer.length_bytes == 8);
+}
+
+TEST_CASE("Segment plan: what only the client can see is refused naming buffer and tensor",
+          "[client]") {
+  const TensorMap map = Reversed(2);
+  float memory[4] = {};
+  const moment_buffer good = {1, MOMENT_SEGMENT_EXP_AVG, memory, MOMENT_TYPE_FLOAT32};
+  const auto refused = [&](moment_buffer bad, bool writes, const char* message) {
+    const moment_buffer both[] = {good, bad};
+    const absl::Status status = MakeSegmentPlan(map, both, writes).status();
+    INFO(status.ToString());
+    return status.code() == absl::StatusCode::kInvalidArgument &&
+           status.message().find(message) != absl::string_view::npos &&
+           status.message().find("buffer 1") != absl::string_view::npos;
+  };
+  CHECK(refused({2, MOMENT_SEGMENT_MAIN, memory, MOMENT_TYPE_FLOAT32}, true, "tensor 2"));
+  CHECK(refused({0, static_cast<moment_segment>(3), memory, MOMENT_TYPE_FLOAT32}, true,
+                "no segment 3"));
+  CHECK(refused({0, MOMENT_SEGMENT_MAIN, memory, MOMENT_TYPE_FLOAT8_E5M2}, false, "type 5"));
+  CHECK(refused(good, false, "exp_avg of tensor 1 is listed twice"));
+  CHECK(refused({0, MOMENT_SEGMENT_MAIN, nullptr, MOMENT_TYPE_FLOAT32}, false,
+                "main of tensor 0 has no buffer"));
+  CHECK(MakeSegmentPlan(map, {&good, 1}, false).ok());
+}
+
+TEST_CASE("Segment plan: equal t stand together, each tensor once", "[client]") {
+  const TensorMap map = Reversed(3);
+  const moment_tensor_steps steps[] = {{0, 7}, {2, 9}, {1, 7}};
+  const auto request = MakeSteps(map, steps);
+  REQUIRE(request.ok());
+  REQUIRE(request->size() == 2);
+  for (const v1::ExpectedSteps& of : *request) {
+    REQUIRE(of.tensors().runs_size() == 1);
+    CHECK(of.tensors().runs(0).first() == (of.t() == 7 ? 1 : 0));
+    CHECK(of.tensors().runs(0).count() == (of.t() == 7 ? 2 : 1));
+  }
+  const moment_tensor_steps twice[] = {{1, 7}, {1, 7}};
+  CHECK(MakeSteps(map, twice).status().code() == absl::StatusCode::kInvalidArgument);
+  const moment_tensor_steps beyond[] = {{3, 7}};
+  CHECK(MakeSteps(map, beyond).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("Open request: bad arguments are named before anything is sent", "[client]") {

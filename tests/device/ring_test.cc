@@ -199,6 +199,47 @@ TEST_CASE("RingTransport: a missing buffer is named, and the ring goes on", "[de
   CHECK(entries[2].status.ok());
 }
 
+TEST_CASE("RingTransport: commands for segments carry their segment and their binding",
+          "[device]") {
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), false);
+  Results results;
+  Command in(results, TransportOp::kSegmentsIn, 0, {{4, 8, 16, 0, v1::RING_SEGMENT_EXP_AVG_SQ}});
+  in.binding = 11;
+  Command out(results, TransportOp::kSegmentsOut, 1, {{5, 0, 4, 32, v1::RING_SEGMENT_MAIN}});
+  out.binding = 12;
+  ring->Submit(&in);
+  ring->Submit(&out);
+  client.WaitForIssued(2);
+  CHECK(client.command(0).op == v1::RING_OP_SEGMENTS_IN);
+  CHECK(client.command(0).binding == 11);
+  CHECK(client.runs(0)[0].tensor == 4);
+  CHECK(client.runs(0)[0].segment == v1::RING_SEGMENT_EXP_AVG_SQ);
+  CHECK(client.runs(0)[0].tensor_offset_bytes == 8);
+  CHECK(client.command(1).op == v1::RING_OP_SEGMENTS_OUT);
+  CHECK(client.command(1).binding == 12);
+  CHECK(client.runs(1)[0].segment == v1::RING_SEGMENT_MAIN);
+  CHECK(client.runs(1)[0].slot_offset_bytes == 32);
+}
+
+TEST_CASE("RingTransport: a missing segment buffer is named by its segment", "[device]") {
+  auto ring = MakeRing();
+  RingClient client(ring->descriptors(), true);
+  const std::pair<uint32_t, std::string> named[] = {{v1::RING_SEGMENT_MAIN, "main"},
+                                                    {v1::RING_SEGMENT_EXP_AVG, "exp_avg"},
+                                                    {v1::RING_SEGMENT_EXP_AVG_SQ, "exp_avg_sq"}};
+  for (const auto& [segment, name] : named) {
+    Results results;
+    Command command(results, TransportOp::kSegmentsOut, 0, {{6, 0, 8, 0, segment}});
+    ring->Submit(&command);
+    const auto entries = results.Wait(1);
+    REQUIRE(entries.size() == 1);
+    CHECK(absl::IsInvalidArgument(entries[0].status));
+    CHECK(std::string(entries[0].status.message()).find("no " + name + " buffer of tensor 6") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("RingTransport: a client that does not say which buffer is missing is believed",
           "[device]") {
   auto ring = MakeRing();

@@ -11,12 +11,13 @@
 namespace moment::pipeline {
 namespace {
 
-// Runs `visit(segment, unit index within the bucket's table, data, bytes)` for each unit.
+// Runs `visit(segment, unit within the chunk, data, bytes)` for each unit of the extent.
 template <typename Visit>
-void ForEachUnit(const Chunk& chunk, std::byte* data, int segments, Visit visit) {
-  for (int s = 0; s < segments; ++s) {
+void ForEachUnit(const Chunk& chunk, const ChunkExtent& of, std::byte* data, Visit visit) {
+  for (int s = 0; s < kSegmentCount; ++s) {
     const SegmentExtent& extent = chunk.segments[s];
-    for (uint64_t unit = 0; unit < extent.units; ++unit) {
+    const uint64_t end = of.units[s].first + of.units[s].count;
+    for (uint64_t unit = of.units[s].first; unit < end; ++unit) {
       const uint64_t offset = unit * store::kChecksumUnitBytes;
       const uint64_t bytes = std::min(store::kChecksumUnitBytes, extent.length_bytes - offset);
       visit(s, unit, data + extent.frame_offset + offset, bytes);
@@ -37,46 +38,59 @@ ChunkIo::ChunkIo(const ChunkPlan& plan, IoScheduler& scheduler, base::WorkerPool
 
 ChunkIo::~ChunkIo() { scheduler_.CloseShare(share_); }
 
-uint64_t ChunkIo::Submit(Frame* frame, store::BucketImage& image, io::IoOp op, int segments,
-                         IoClass io_class) {
+uint64_t ChunkIo::Submit(Frame* frame, store::BucketImage& image, io::IoOp op,
+                         const ChunkExtent& extent, IoClass io_class) {
   const Chunk& chunk = plan_.chunks()[frame->chunk];
   frame->io = this;
   frame->image = &image;
+  frame->extent = extent;
   frame->status = absl::OkStatus();
-  frame->request_count = segments;
-  frame->pending.store(segments);
-  uint64_t bytes = 0;
-  for (int s = 0; s < segments; ++s) {
-    const SegmentExtent& extent = chunk.segments[s];
-    IoRequest& request = frame->requests[s];
+  frame->request_count = 0;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    if (extent.units[s].count == 0) {
+      continue;
+    }
+    const SegmentExtent& segment = chunk.segments[s];
+    const uint64_t begin = extent.units[s].first * store::kChecksumUnitBytes;
+    const uint64_t bytes = extent.units[s].count * store::kChecksumUnitBytes;
+    IoRequest& request = frame->requests[frame->request_count++];
     request.op = op;
     request.file = &image.file();
-    request.offset = extent.file_offset;
-    request.data = frame->data + extent.frame_offset;
-    request.length = extent.length_bytes;
+    request.offset = segment.file_offset + begin;
+    request.data = frame->data + segment.frame_offset + begin;
+    request.length = std::min(bytes, segment.length_bytes - begin);
     request.done = OnRequestDone;
     request.context = frame;
-    bytes += extent.length_bytes;
   }
-  for (int s = 0; s < segments; ++s) {
-    scheduler_.Submit(share_, &frame->requests[s], io_class);
+  frame->pending.store(frame->request_count);
+  for (int r = 0, count = frame->request_count; r < count; ++r) {
+    scheduler_.Submit(share_, &frame->requests[r], io_class);
   }
-  return bytes;
+  return extent.bytes(chunk);
 }
 
-uint64_t ChunkIo::Read(Frame* frame, store::BucketImage& image, IoClass io_class) {
+uint64_t ChunkIo::Read(Frame* frame, store::BucketImage& image, const ChunkExtent& extent,
+                       IoClass io_class) {
   frame->moments_zero = image.moments_zero();
-  return Submit(frame, image, io::IoOp::kRead, image.moments_zero() ? 1 : kSegmentCount, io_class);
+  ChunkExtent needed = extent;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    needed.units[s] = s != device::kMain && image.moments_zero() ? UnitRange{} : needed.units[s];
+  }
+  return Submit(frame, image, io::IoOp::kRead, needed, io_class);
 }
 
 uint64_t ChunkIo::Write(Frame* frame, store::BucketImage& image, bool main_only, IoClass io_class) {
   const Chunk& chunk = plan_.chunks()[frame->chunk];
+  ChunkExtent extent = WholeExtent(chunk);
   uint64_t next = 0;
-  ForEachUnit(
-      chunk, frame->data, kSegmentCount, [&](int segment, uint64_t unit, std::byte*, uint64_t) {
-        image.set_checksum(chunk.segments[segment].first_checksum + unit, frame->checksums[next++]);
-      });
-  return Submit(frame, image, io::IoOp::kWrite, main_only ? 1 : kSegmentCount, io_class);
+  ForEachUnit(chunk, extent, frame->data, [&](int segment, uint64_t unit, std::byte*, uint64_t) {
+    image.set_checksum(chunk.segments[segment].first_checksum + unit, frame->checksums[next++]);
+  });
+  if (main_only) {
+    extent.units[device::kExpAvg] = {};
+    extent.units[device::kExpAvgSq] = {};
+  }
+  return Submit(frame, image, io::IoOp::kWrite, extent, io_class);
 }
 
 void ChunkIo::OnRequestDone(IoRequest* request) noexcept {
@@ -102,8 +116,8 @@ void ChunkIo::PostResult(Frame* frame, void (*run)(Event*) noexcept) {
 }
 
 absl::Status ChunkIo::RequestStatus(Frame* frame) {
-  for (int s = 0; s < frame->request_count; ++s) {
-    const absl::Status& status = frame->requests[s].status;
+  for (int r = 0; r < frame->request_count; ++r) {
+    const absl::Status& status = frame->requests[r].status;
     if (!status.ok()) {
       return status;
     }
@@ -138,7 +152,7 @@ absl::Status ChunkIo::Verify(Frame* frame) const {
   const store::BucketImage& image = *frame->image;
   absl::Status status;
   ForEachUnit(
-      chunk, frame->data, frame->request_count,
+      chunk, frame->extent, frame->data,
       [&](int segment, uint64_t unit, const std::byte* data, uint64_t bytes) {
         const SegmentExtent& extent = chunk.segments[segment];
         const uint64_t expected = image.checksum(extent.first_checksum + unit);
@@ -185,7 +199,7 @@ void ChunkIo::SealBytes(Frame* frame) const {
   }
   ZeroSegments(frame);
   uint64_t next = 0;
-  ForEachUnit(chunk, frame->data, kSegmentCount,
+  ForEachUnit(chunk, WholeExtent(chunk), frame->data,
               [&](int, uint64_t, const std::byte* data, uint64_t bytes) {
                 frame->checksums[next++] = XXH3_64bits(data, bytes);
               });
@@ -208,14 +222,14 @@ void ChunkIo::ZeroSegments(Frame* frame) const {
 }
 
 void ChunkIo::Expedite(Frame* frame) {
-  for (int s = 0; s < frame->request_count; ++s) {
-    scheduler_.Expedite(&frame->requests[s]);
+  for (int r = 0; r < frame->request_count; ++r) {
+    scheduler_.Expedite(&frame->requests[r]);
   }
 }
 
 void ChunkIo::Cancel(Frame* frame) {
-  for (int s = 0; s < frame->request_count; ++s) {
-    scheduler_.Cancel(&frame->requests[s]);
+  for (int r = 0; r < frame->request_count; ++r) {
+    scheduler_.Cancel(&frame->requests[r]);
   }
 }
 

@@ -31,9 +31,10 @@ class ChunkIo {
           Listener& listener);
   ~ChunkIo();  // nothing is under way
 
-  // The frame's chunk from this image, which outlives the read: main alone if its moments are zero.
-  // Returns the bytes asked for.
-  uint64_t Read(Frame* frame, store::BucketImage& image, IoClass io_class);
+  // What of the frame's chunk is asked for, from this image, which outlives the read; no moments if
+  // they are zero. Returns the bytes asked for: with 0 there is no read and no event.
+  uint64_t Read(Frame* frame, store::BucketImage& image, const ChunkExtent& extent,
+                IoClass io_class);
 
   struct SealOptions {
     const Frame* copy_from = nullptr;  // the chunk's bytes are copied from there first
@@ -51,7 +52,7 @@ class ChunkIo {
   void Cancel(Frame* frame);
 
  private:
-  uint64_t Submit(Frame* frame, store::BucketImage& image, io::IoOp op, int segments,
+  uint64_t Submit(Frame* frame, store::BucketImage& image, io::IoOp op, const ChunkExtent& extent,
                   IoClass io_class);
   void PostResult(Frame* frame, void (*run)(Event*) noexcept);
   absl::Status Verify(Frame* frame) const;

@@ -67,6 +67,24 @@ uint64_t Chunk::units() const {
   return units;
 }
 
+ChunkExtent WholeExtent(const Chunk& chunk) {
+  ChunkExtent whole;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    whole.units[s].count = chunk.segments[s].units;
+  }
+  return whole;
+}
+
+uint64_t ChunkExtent::bytes(const Chunk& chunk) const {
+  uint64_t bytes = 0;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    const uint64_t begin = units[s].first * store::kChecksumUnitBytes;
+    const uint64_t end = (units[s].first + units[s].count) * store::kChecksumUnitBytes;
+    bytes += std::min(end, chunk.segments[s].length_bytes) - begin;
+  }
+  return bytes;
+}
+
 ChunkPlan::ChunkPlan(const store::Layout& layout, uint64_t chunk_bytes) {
   buckets_.reserve(layout.buckets().size());
   for (size_t b = 0; b < layout.buckets().size(); ++b) {

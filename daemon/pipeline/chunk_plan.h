@@ -41,6 +41,20 @@ struct Chunk {
   uint64_t units() const;
 };
 
+// Checksum units of one segment of a chunk.
+struct UnitRange {
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
+
+// What of a chunk is read or written, in whole units of each segment.
+struct ChunkExtent {
+  UnitRange units[kSegmentCount];
+
+  uint64_t bytes(const Chunk& chunk) const;
+};
+ChunkExtent WholeExtent(const Chunk& chunk);
+
 struct BucketChunks {
   uint32_t first = 0;
   uint32_t count = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/base/worker_pool.h"
+#include "daemon/pipeline/chunk_plan.h"
 #include "daemon/pipeline/event_loop.h"
 #include "daemon/pipeline/io_scheduler.h"
 #include "daemon/pipeline/tensor_access.h"
@@ -48,9 +49,11 @@ struct Frame {
   bool moments_zero = false;        // the moments count as zero, whatever the bytes are
   bool orphan = false;              // no chunk refers to it: free at the end of its write
   uint64_t unreported_bytes = 0;    // were read for it, and no step has told of them yet
+  bool partial = false;             // only what the pass needs was read: it goes with the pass
   std::vector<uint64_t> checksums;  // of its units, segment after segment
 
   // The read, write or checksum task under way.
+  ChunkExtent extent;
   IoRequest requests[store::kSegmentCount];
   int request_count = 0;
   std::atomic<int> pending{0};

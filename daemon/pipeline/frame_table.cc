@@ -91,6 +91,7 @@ void FrameTable::Free(Frame* frame) {
   frame->moments_zero = false;
   frame->unreported_bytes = 0;
   frame->orphan = false;
+  frame->partial = false;
   if (over_allowance()) {
     GiveBack(frame);
   } else {
@@ -134,8 +135,8 @@ void FrameTable::ReleaseIfSpent(Frame* frame, bool pass_active) {
   const bool replaced = slot.next != nullptr;
   const bool spent = pass_active
                          ? slot.phase == ChunkPhase::kOutside || slot.phase == ChunkPhase::kDone
-                         : !residency_.Prefetches(chunk) || over_allowance();
-  if (replaced || (spent && !residency_.Keeps(chunk))) {
+                         : frame->partial || !residency_.Prefetches(chunk) || over_allowance();
+  if (replaced || (spent && (frame->partial || !residency_.Keeps(chunk)))) {
     slot.base = nullptr;
     Free(frame);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -50,8 +51,14 @@ class FrameTable {
   void Free(Frame* frame);
   void SetState(Frame* frame, FrameState state);
 
-  // Frees a clean frame that nobody needs any more, of a chunk that does not stay; clears the
-  // slot's references to it. `pass_active`: read-ahead for the next step is then not kept.
+  // Frames that chunks which do not stay can still take.
+  uint32_t streaming_room() const {
+    return residency_.window - std::min(residency_.window, streaming_);
+  }
+
+  // Frees a clean frame that nobody needs any more, of a chunk that does not stay or of which only
+  // a part was read; clears the slot's references to it. `pass_active`: read-ahead for the next
+  // step is then not kept.
   void ReleaseIfSpent(Frame* frame, bool pass_active);
   // Frees a clean frame of another chunk, the last first, for a pass that cannot go on otherwise.
   // False if there is none.

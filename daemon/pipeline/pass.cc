@@ -1,11 +1,13 @@
 #include "daemon/pipeline/pass.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace moment::pipeline {
 
 Pass::Pass(const ChunkPlan& plan, PassSpec spec, std::shared_ptr<const store::State> base)
-    : spec_(std::move(spec)),
+    : plan_(plan),
+      spec_(std::move(spec)),
       base_(std::move(base)),
       takes_part_(plan.chunks().size()),
       uses_lanes_(plan.chunks().size()),
@@ -14,9 +16,9 @@ Pass::Pass(const ChunkPlan& plan, PassSpec spec, std::shared_ptr<const store::St
       moments_zero_(plan.buckets().size()),
       chunks_to_send_(plan.buckets().size()) {
   spec_.work.t = spec_.next.t;
-  VisitChunks(plan);
-  Order(plan);
-  FindZeroMoments(plan);
+  VisitChunks();
+  Order();
+  FindZeroMoments();
 }
 
 bool Pass::HasBase(uint32_t bucket) const {
@@ -32,12 +34,12 @@ bool Pass::Moves(uint32_t tensor) const {
   return work.access.empty() || work.access[tensor].Any(Access::kBuffer);
 }
 
-void Pass::VisitChunks(const ChunkPlan& plan) {
-  const auto& chunks = plan.chunks();
+void Pass::VisitChunks() {
+  const auto& chunks = plan_.chunks();
   const bool overwrites = spec_.work.op == device::ChunkOp::kWrite;
   for (uint32_t c = 0; c < chunks.size(); ++c) {
     bool all_new = overwrites;
-    for (const ChunkRun& run : plan.runs(chunks[c])) {
+    for (const ChunkRun& run : plan_.runs(chunks[c])) {
       const bool takes_part = spec_.work.participates[run.tensor] != 0;
       takes_part_[c] = takes_part_[c] || takes_part;
       uses_lanes_[c] = uses_lanes_[c] || Moves(run.tensor);
@@ -47,8 +49,8 @@ void Pass::VisitChunks(const ChunkPlan& plan) {
   }
 }
 
-void Pass::Order(const ChunkPlan& plan) {
-  const auto& chunks = plan.chunks();
+void Pass::Order() {
+  const auto& chunks = plan_.chunks();
   for (uint32_t c = 0; c < chunks.size(); ++c) {
     if (takes_part_[c]) {
       rewritten_[chunks[c].bucket] = true;
@@ -63,7 +65,7 @@ void Pass::Order(const ChunkPlan& plan) {
   }
 }
 
-void Pass::FindZeroMoments(const ChunkPlan& plan) {
+void Pass::FindZeroMoments() {
   if (spec_.work.op == device::ChunkOp::kAdam) {
     return;
   }
@@ -72,9 +74,9 @@ void Pass::FindZeroMoments(const ChunkPlan& plan) {
     const bool zero_before = !HasBase(b) || base_->images[b]->moments_zero();
     bool all_zeroed = writes;
     bool any_given = false;
-    const BucketChunks& of = plan.buckets()[b];
+    const BucketChunks& of = plan_.buckets()[b];
     for (uint32_t c = of.first; writes && c < of.first + of.count; ++c) {
-      for (const ChunkRun& run : plan.runs(plan.chunks()[c])) {
+      for (const ChunkRun& run : plan_.runs(plan_.chunks()[c])) {
         for (const int s : {device::kExpAvg, device::kExpAvgSq}) {
           const Access access = spec_.work.access[run.tensor].access[s];
           all_zeroed = all_zeroed && access == Access::kZeros;
@@ -84,6 +86,50 @@ void Pass::FindZeroMoments(const ChunkPlan& plan) {
     }
     moments_zero_[b] = (zero_before && !any_given) || all_zeroed;
   }
+}
+
+// What is there of this segment of the run matters.
+bool Pass::Needs(const ChunkRun& run, int segment) const {
+  const PassWork& work = spec_.work;
+  const bool takes_part = work.participates[run.tensor] != 0;
+  switch (work.op) {
+    case device::ChunkOp::kAdam:
+    case device::ChunkOp::kRefresh:
+      return true;
+    case device::ChunkOp::kMaterialize:
+      return takes_part && segment == device::kMain;
+    case device::ChunkOp::kRead:
+      return takes_part &&
+             (work.access.empty() || work.access[run.tensor].access[segment] == Access::kBuffer);
+    case device::ChunkOp::kWrite:
+      return !takes_part || work.access[run.tensor].access[segment] == Access::kNone;
+  }
+  return true;
+}
+
+std::optional<ChunkExtent> Pass::Extent(uint32_t chunk) const {
+  if (spec_.work.op == device::ChunkOp::kAdam) {
+    return std::nullopt;
+  }
+  const Chunk& of = plan_.chunks()[chunk];
+  const auto runs = plan_.runs(of);
+  ChunkExtent extent;
+  bool whole = true;
+  for (int s = 0; s < kSegmentCount; ++s) {
+    const auto needs = [&](const ChunkRun& run) { return Needs(run, s); };
+    const auto first = std::find_if(runs.begin(), runs.end(), needs);
+    const auto last = std::find_if(runs.rbegin(), runs.rend(), needs);
+    if (first != runs.end()) {
+      const uint64_t size = device::SizeBytes(plan_.types(of)[s]);
+      const uint64_t end_bytes = (last->chunk_first + last->count) * size;
+      extent.units[s].first = first->chunk_first * size / store::kChecksumUnitBytes;
+      extent.units[s].count =
+          (end_bytes + store::kChecksumUnitBytes - 1) / store::kChecksumUnitBytes -
+          extent.units[s].first;
+    }
+    whole = whole && extent.units[s].count == of.segments[s].units;
+  }
+  return whole ? std::nullopt : std::make_optional(extent);
 }
 
 size_t Pass::BucketsAfter() const {

@@ -42,6 +42,7 @@ struct PassSpec {
 // What a pass does to each chunk, derived from its spec, the plan and the state it starts from.
 class Pass {
  public:
+  // `plan` outlives it.
   Pass(const ChunkPlan& plan, PassSpec spec, std::shared_ptr<const store::State> base);
 
   PassSpec& spec() { return spec_; }
@@ -55,6 +56,8 @@ class Pass {
   bool UsesLanes(uint32_t chunk) const { return uses_lanes_[chunk]; }
   // All its bytes are new: nothing is read.
   bool IsFresh(uint32_t chunk) const { return fresh_[chunk]; }
+  // What of the chunk's file it needs; nullopt: all of it.
+  std::optional<ChunkExtent> Extent(uint32_t chunk) const;
   // By bucket; buckets that were added to the layout are left out unless the pass writes them.
   std::vector<bool> rewritten() const;
   std::vector<bool> moments_zero() const;
@@ -67,13 +70,15 @@ class Pass {
   void ReportChunkSent(const Chunk& chunk);
 
  private:
-  void VisitChunks(const ChunkPlan& plan);
-  void Order(const ChunkPlan& plan);
-  void FindZeroMoments(const ChunkPlan& plan);
+  void VisitChunks();
+  void Order();
+  void FindZeroMoments();
+  bool Needs(const ChunkRun& run, int segment) const;
   bool Moves(uint32_t tensor) const;
   bool HasBase(uint32_t bucket) const;
   size_t BucketsAfter() const;  // of the state that follows
 
+  const ChunkPlan& plan_;
   PassSpec spec_;
   std::shared_ptr<const store::State> base_;
   std::vector<uint32_t> order_;

@@ -14,7 +14,17 @@ store::BucketImage* Prefetcher::Image(uint32_t chunk) const {
 void Prefetcher::Read(uint32_t chunk, Frame* frame, IoClass io_class) {
   frames_.slot(chunk).base = frame;
   frames_.SetState(frame, FrameState::kReading);
-  frame->unreported_bytes = io_.Read(frame, *Image(chunk), io_class);
+  frame->unreported_bytes =
+      io_.Read(frame, *Image(chunk), WholeExtent(plan_.chunks()[chunk]), io_class);
+}
+
+bool Prefetcher::ReadExtent(uint32_t chunk, Frame* frame, const ChunkExtent& extent) {
+  frames_.slot(chunk).base = frame;
+  frame->partial = true;
+  frame->unreported_bytes = io_.Read(frame, *Image(chunk), extent, IoClass::kStep);
+  const bool reads = frame->unreported_bytes > 0;
+  frames_.SetState(frame, reads ? FrameState::kReading : FrameState::kClean);
+  return reads;
 }
 
 void Prefetcher::Continue() {

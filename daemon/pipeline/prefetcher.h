@@ -26,6 +26,9 @@ class Prefetcher {
   void Continue();
   // Reads the chunk into this frame, which becomes its base.
   void Read(uint32_t chunk, Frame* frame, IoClass io_class);
+  // Reads only this extent of it, for the pass under way. False if there is nothing to read: the
+  // frame is clean at once.
+  bool ReadExtent(uint32_t chunk, Frame* frame, const ChunkExtent& extent);
 
  private:
   store::BucketImage* Image(uint32_t chunk) const;

@@ -46,12 +46,31 @@ void StepRunner::PrepareSlots() {
   }
   statistics_.set_chunks(pass_->order().size());
   statistics_.set_chunks_in_pool(in_pool);
-  for (uint32_t chunk = 0; chunk < parts_.plan->chunks().size(); ++chunk) {
+  MakeRoom();
+}
+
+// Gives up what was read ahead for the next step: all of it, but where a pass only reads no more
+// than it needs, the last first.
+void StepRunner::MakeRoom() {
+  uint64_t wanted = 0;
+  for (const uint32_t chunk : pass_->order()) {
+    const bool streams = !parts_.frames->residency().Keeps(chunk);
+    wanted += streams && parts_.frames->slot(chunk).base == nullptr ? 1 : 0;
+  }
+  const bool only_reads = !pass_->spec().changes();
+  evicted_bytes_ = 0;
+  fetched_bytes_ = 0;
+  for (auto chunk = static_cast<uint32_t>(parts_.plan->chunks().size()); chunk-- > 0;) {
+    if (only_reads && parts_.frames->streaming_room() >= wanted) {
+      break;
+    }
     ChunkSlot& slot = parts_.frames->slot(chunk);
     if (slot.phase == ChunkPhase::kOutside && slot.base != nullptr) {
       parts_.frames->ReleaseIfSpent(slot.base, /*pass_active=*/true);
+      evicted_bytes_ += slot.base == nullptr ? parts_.plan->chunks()[chunk].bytes() : 0;
     }
   }
+  keeps_read_ahead_ = only_reads && parts_.frames->streaming_room() >= wanted;
 }
 
 void StepRunner::BeginChange() {
@@ -90,7 +109,7 @@ void StepRunner::Pump() {
       FindFrame();
     }
   }
-  if (!failure_.ok() && !Working() && !parts_.change->under_way()) {
+  if (!failure_.ok() && !Working() && partial_reads_ == 0 && !parts_.change->under_way()) {
     DropResults();
     if (parts_.write_back->orphan_writes() == 0) {
       FinishPass(failure_);
@@ -115,9 +134,22 @@ bool StepRunner::StartReads() {
     if (frame == nullptr) {
       return false;
     }
-    parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
+    Read(chunk, frame);
   }
   return true;
+}
+
+void StepRunner::Read(uint32_t chunk, Frame* frame) {
+  const std::optional<ChunkExtent> extent = pass_->Extent(chunk);
+  // What a materialisation reads of chunks that stay, the next step reads no more.
+  const bool stays = pass_->spec().work.op == device::ChunkOp::kMaterialize &&
+                     parts_.frames->residency().Keeps(chunk);
+  if (!extent.has_value() || stays) {
+    parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
+  } else if (parts_.prefetcher->ReadExtent(chunk, frame, *extent)) {
+    ++partial_reads_;
+  }
+  fetched_bytes_ += frame->unreported_bytes;
 }
 
 void StepRunner::StartParts() {
@@ -154,6 +186,7 @@ bool StepRunner::BeginChunk(uint32_t chunk) {
     }
     slot.next = result;
     result->moments_zero = fresh || slot.base->moments_zero;
+    result->partial = false;  // what was not read is overwritten
     parts_.frames->SetState(result, FrameState::kComputing);
   }
   if (slot.base != nullptr && slot.base != slot.next) {
@@ -249,7 +282,7 @@ void StepRunner::ChunkComputed(uint32_t chunk) {
   slot.phase = ChunkPhase::kDone;
   --slot.base->users;
   --results_left_;
-  parts_.frames->ReleaseIfSpent(slot.base, /*pass_active=*/true);
+  parts_.frames->ReleaseIfSpent(slot.base, /*pass_active=*/!keeps_read_ahead_);
 }
 
 void StepRunner::SealResult(uint32_t chunk) {
@@ -314,6 +347,7 @@ void StepRunner::OnPartFailed(uint32_t, const absl::Status& status) { Fail(statu
 void StepRunner::OnRead(Frame* frame, absl::Status status) {
   const uint32_t chunk = frame->chunk;
   ChunkSlot& slot = parts_.frames->slot(chunk);
+  partial_reads_ -= frame->partial ? 1 : 0;
   if (!status.ok()) {
     slot.base = nullptr;
     parts_.frames->Free(frame);
@@ -344,8 +378,16 @@ void StepRunner::OnWritten(Frame* frame, absl::Status status) {
 }
 
 void StepRunner::Fail(const absl::Status& status) {
-  if (pass_ != nullptr && failure_.ok()) {
-    failure_ = status;
+  if (pass_ == nullptr || !failure_.ok()) {
+    return;
+  }
+  failure_ = status;
+  for (const uint32_t chunk : pass_->order()) {
+    Frame* frame = parts_.frames->slot(chunk).base;
+    if (partial_reads_ > 0 && frame != nullptr && frame->partial &&
+        frame->state == FrameState::kReading) {
+      parts_.io->Cancel(frame);
+    }
   }
 }
 
@@ -466,13 +508,23 @@ void StepRunner::FinishPass(const absl::Status& status) {
   clock_.Report(statistics_);
   statistics_.set_bytes_read(bytes_read_);
   pass_.reset();
-  RestartPrefetch();
+  // A small read does not make up for reading ahead again what it took the place of.
+  const bool made_up = evicted_bytes_ > 0 && fetched_bytes_ >= evicted_bytes_;
+  if (!keeps_read_ahead_ || made_up) {
+    RestartPrefetch();
+  } else {
+    ReleaseSpent();
+  }
   Done done = std::move(done_);
   done(status, statistics_);
 }
 
 void StepRunner::RestartPrefetch() {
   parts_.prefetcher->Restart();
+  ReleaseSpent();
+}
+
+void StepRunner::ReleaseSpent() {
   for (uint32_t chunk = 0; chunk < parts_.plan->chunks().size(); ++chunk) {
     if (Frame* frame = parts_.frames->slot(chunk).base; frame != nullptr) {
       parts_.frames->ReleaseIfSpent(frame, active());

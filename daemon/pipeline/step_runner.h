@@ -66,6 +66,9 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
 
   // Setting up and beginning the change.
   void PrepareSlots();
+  void MakeRoom();
+  void Read(uint32_t chunk, Frame* frame);
+  void ReleaseSpent();
   void BeginChange();
   void OnBegun(const absl::Status& status);
 
@@ -112,6 +115,10 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   size_t results_left_ = 0;  // chunks not computed and sealed
   size_t sends_left_ = 0;    // chunks whose parameters the trainer does not have
   uint32_t sealing_ = 0;
+  uint32_t partial_reads_ = 0;     // under way
+  uint64_t evicted_bytes_ = 0;     // read ahead for the next step, and given up for this pass
+  uint64_t fetched_bytes_ = 0;     // read by this pass itself
+  bool keeps_read_ahead_ = false;  // what was read ahead outlives the pass
   Block block_ = Block::kNone;
 
   WaitClock clock_;

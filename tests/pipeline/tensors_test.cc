@@ -1,6 +1,7 @@
 // The state by tensor: Read, Write and Digest of a StatePipeline.
 #include <xxhash.h>
 
+#include <random>
 #include <string>
 #include <thread>
 
@@ -183,6 +184,86 @@ TEST_CASE("Read: a flipped bit is DATA_LOSS naming file, segment and offset", "[
                                                 Contains(std::to_string(offset - 777)));
 }
 
+// A bit of this segment flips in the middle of the first bucket's file.
+void Damage(Bench& bench, int segment) {
+  const auto& geometry = bench.rig.pipeline->store().layout()->buckets()[0].segments[segment];
+  bench.disk.Corrupt(bench.rig.BucketPath(0), [&](std::vector<std::byte>& bytes) {
+    bytes[geometry.offset + geometry.length_bytes / 2] ^= std::byte{1};
+  });
+}
+
+TEST_CASE("Read: a tensor costs the checksum units it lies in, and keeps what was read ahead",
+          "[pipeline]") {
+  RigOptions options = Streaming();
+  options.sizes = {3'000'000, 1000};  // twelve chunks; the small tensor lies in the last
+  Bench bench(options);
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  REQUIRE(rig.pipeline->Drain().ok());  // nothing more is read ahead
+  const uint64_t before = bench.machine.node->BytesRead("/state");
+  constexpr uint64_t kReads = 20;
+  for (uint64_t i = 0; i < kReads; ++i) {
+    Buffers buffers(rig);
+    buffers.Read(1, kExpAvg);
+    REQUIRE(rig.pipeline->Read(buffers.read()) == absl::OkStatus());
+    CHECK(buffers.Differ() == "");
+  }
+  const uint64_t read = bench.machine.node->BytesRead("/state") - before;
+  CHECK(read > 0);
+  CHECK(read <= kReads * kMiB);
+  REQUIRE(rig.Step(2).status() == absl::OkStatus());
+  CHECK(rig.ParametersDiffer() == "");
+  CheckFlushed(rig);
+}
+
+TEST_CASE("Read: segments that nobody asks for are neither read nor verified", "[pipeline]") {
+  RigOptions options = Streaming();
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
+  Bench bench(options);
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.pipeline->Drain().ok());
+  Damage(bench, kExpAvg);
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  Buffers good(rig);
+  for (size_t i = 0; i < options.sizes.size(); ++i) {
+    good.Read(i, kMain);
+    good.Read(i, kExpAvgSq, DataType::kBFloat16);
+  }
+  REQUIRE(rig.pipeline->Read(good.read()) == absl::OkStatus());
+  CHECK(good.Differ() == "");
+  Buffers bad(rig);
+  bad.Read(0, kExpAvg);
+  CHECK(rig.pipeline->Read(bad.read()).code() == absl::StatusCode::kDataLoss);
+  Buffers again(rig);
+  again.Read(0, kExpAvgSq);
+  REQUIRE(rig.pipeline->Read(again.read()) == absl::OkStatus());
+  CHECK(again.Differ() == "");
+  CHECK(rig.Step(2).status().code() == absl::StatusCode::kDataLoss);
+}
+
+TEST_CASE("Read: one that fails leaves no half-read chunk for the next step", "[pipeline]") {
+  RigOptions options = Streaming();
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 12, 100) * kMiB;
+  Bench bench(options);
+  Rig& rig = bench.rig;
+  for (uint64_t s = 1; s <= 4; ++s) {
+    REQUIRE(rig.Step(s).status() == absl::OkStatus());
+    REQUIRE(rig.pipeline->Drain().ok());
+    REQUIRE(rig.Reopen() == absl::OkStatus());
+    Buffers buffers(rig);
+    for (const size_t tensor : {0, 1, 2, 5}) {
+      buffers.Read(tensor, kMain);
+    }
+    rig.trainer->Break(s - 1);
+    CHECK(rig.pipeline->Read(buffers.read()).code() == absl::StatusCode::kAborted);
+    rig.trainer->Mend();
+  }
+  CHECK(rig.ParametersDiffer() == "");
+  CheckFlushed(rig);
+}
+
 TEST_CASE("Read: buffers of an earlier call are not touched", "[pipeline]") {
   Bench bench(Streaming());
   Rig& rig = bench.rig;
@@ -304,6 +385,58 @@ TEST_CASE("Write: moments that are all zeroed need not be read again", "[pipelin
   REQUIRE(rig.pipeline->Materialize({}) == absl::OkStatus());
   REQUIRE(rig.Step(6).status() == absl::OkStatus());
   CheckFlushed(rig);
+}
+
+TEST_CASE("Write: moments that are all zeroed are neither read nor verified", "[pipeline]") {
+  Bench bench(Streaming());
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.pipeline->Drain().ok());
+  Damage(bench, kExpAvg);
+  Damage(bench, kExpAvgSq);
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  Buffers buffers(rig);
+  for (size_t i = 0; i < rig.options.sizes.size(); ++i) {
+    buffers.WriteZeros(i, kExpAvg);
+    buffers.WriteZeros(i, kExpAvgSq);
+  }
+  REQUIRE(rig.pipeline->Write(buffers.write()).status() == absl::OkStatus());
+  CHECK(rig.FilesDiffer() == "");
+  REQUIRE(rig.Step(2).status() == absl::OkStatus());
+  CheckFlushed(rig);
+}
+
+TEST_CASE("Write: what it keeps of a chunk is read and verified", "[pipeline]") {
+  Bench bench(Streaming());
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.pipeline->Drain().ok());
+  const Reference stepped = rig.reference;
+  Damage(bench, kExpAvgSq);
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  Buffers buffers(rig);
+  for (size_t i = 0; i < rig.options.sizes.size(); ++i) {
+    buffers.Write(i, kMain, 70 + i);
+    buffers.Write(i, kExpAvg, 80 + i);
+  }
+  CHECK(rig.pipeline->Write(buffers.write()).status().code() == absl::StatusCode::kDataLoss);
+  Damage(bench, kExpAvgSq);  // and back
+  rig.reference = stepped;
+  REQUIRE(rig.Step(2).status() == absl::OkStatus());
+  CheckFlushed(rig);
+}
+
+TEST_CASE("Materialize: moments of chunks that do not stay are not read for it", "[pipeline]") {
+  Bench bench(Streaming());
+  Rig& rig = bench.rig;
+  REQUIRE(rig.Step(1).ok());
+  REQUIRE(rig.pipeline->Drain().ok());
+  Damage(bench, kExpAvg);
+  REQUIRE(rig.Reopen() == absl::OkStatus());
+  rig.trainer->parameters[0].assign(rig.trainer->parameters[0].size(), std::byte{0x5a});
+  REQUIRE(rig.pipeline->Materialize({}) == absl::OkStatus());
+  CHECK(rig.ParametersDiffer() == "");
+  CHECK(rig.Step(2).status().code() == absl::StatusCode::kDataLoss);
 }
 
 TEST_CASE("Write: t alone names the old files again", "[pipeline]") {
@@ -458,6 +591,174 @@ TEST_CASE("Digest: of the bytes of each tensor, whatever buckets and chunks are"
   const uint64_t id = rig.pipeline->store().live().front().id();
   CHECK(DigestsDiffer(rig, all) == "");
   CHECK(rig.pipeline->store().live().front().id() == id);
+}
+
+// Calls in a random order, each held against the reference.
+class Walk {
+ public:
+  Walk(Rig& rig, uint64_t seed) : rig_(rig), random_(seed) {}
+
+  void Take(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      INFO("call " << i);
+      One();
+    }
+    CheckFlushed(rig_);
+  }
+
+ private:
+  uint64_t Draw(uint64_t below) { return random_() % below; }
+  size_t tensors() const { return rig_.options.sizes.size(); }
+
+  void One() {
+    switch (Draw(9)) {
+      case 0:
+      case 1:
+        Step();
+        return;
+      case 2:
+        Read(/*breaks=*/false);
+        return;
+      case 3:
+        Read(/*breaks=*/Draw(2) == 0);
+        return;
+      case 4:
+        Write(/*breaks=*/Draw(3) == 0);
+        return;
+      case 5:
+        CHECK(DigestsDiffer(rig_, Some()) == "");
+        return;
+      case 6:
+        Refresh();
+        return;
+      case 7:
+        Materialize();
+        return;
+      default:
+        Draw(2) == 0 ? CheckFlushed(rig_) : Reopen();
+        return;
+    }
+  }
+
+  std::vector<bool> Some() {
+    std::vector<bool> some(tensors());
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i] = Draw(3) == 0;
+    }
+    return some;
+  }
+
+  void Step() {
+    rig_.sits_out.clear();
+    for (size_t i = 0; i < tensors(); ++i) {
+      if (Draw(5) == 0) {
+        rig_.sits_out.push_back(i);
+      }
+    }
+    REQUIRE(rig_.Step(rig_.sequence() + 1).status() == absl::OkStatus());
+  }
+
+  void Read(bool breaks) {
+    Buffers buffers(rig_);
+    for (size_t i = 0; i < tensors(); ++i) {
+      for (int s = 0; s < store::kSegmentCount; ++s) {
+        if (Draw(4) == 0) {
+          buffers.Read(i, s, kTypes[Draw(3)]);
+        }
+      }
+    }
+    if (breaks) {
+      rig_.trainer->Break(Draw(4));
+      rig_.pipeline->Read(buffers.read()).IgnoreError();
+      rig_.trainer->Mend();
+      return;
+    }
+    REQUIRE(rig_.pipeline->Read(buffers.read()) == absl::OkStatus());
+    CHECK(buffers.Differ() == "");
+  }
+
+  void Write(bool breaks) {
+    const Reference before = rig_.reference;
+    Buffers buffers(rig_);
+    std::vector<std::pair<uint32_t, uint64_t>> t;
+    for (uint32_t i = 0; i < tensors(); ++i) {
+      for (int s = 0; s < store::kSegmentCount; ++s) {
+        const uint64_t what = Draw(6);
+        if (what < 2) {
+          // The root of a negative second moment is a NaN, of which the bits are not defined.
+          s == kExpAvgSq ? buffers.WriteZeros(i, s)
+                         : buffers.Write(i, s, Draw(1000), kTypes[Draw(3)]);
+        } else if (what == 2) {
+          buffers.WriteZeros(i, s);
+        }
+      }
+      if (Draw(3) == 0) {
+        t.emplace_back(i, Draw(100));
+      }
+    }
+    const WriteParameters write = buffers.write(t);
+    if (breaks) {
+      rig_.trainer->Break(Draw(4));
+    }
+    const absl::Status status = rig_.pipeline->Write(write).status();
+    rig_.trainer->Mend();
+    if (!status.ok()) {
+      REQUIRE(breaks);
+      rig_.reference = before;
+    }
+    rig_.history.insert_or_assign(rig_.sequence(), rig_.reference);
+  }
+
+  void Refresh() {
+    RefreshParameters refresh;
+    refresh.tensors = Some();
+    for (size_t i = 0; i < tensors(); ++i) {
+      if (refresh.tensors[i]) {
+        rig_.reference.Refresh(i, rig_.trainer->parameters[i], /*keep=*/true);
+      }
+    }
+    REQUIRE(rig_.pipeline->Refresh(refresh).status() == absl::OkStatus());
+    rig_.history.insert_or_assign(rig_.sequence(), rig_.reference);
+  }
+
+  void Materialize() {
+    const std::vector<bool> some = Some();
+    REQUIRE(rig_.pipeline->Materialize(some) == absl::OkStatus());
+    for (size_t i = 0; i < tensors(); ++i) {
+      if (some[i]) {
+        rig_.reference.Materialize(i);
+        CHECK(rig_.trainer->parameters[i] == rig_.reference.Parameter(i));
+      }
+    }
+  }
+
+  void Reopen() {
+    const Reference at = rig_.reference;
+    REQUIRE(rig_.pipeline->Drain() == absl::OkStatus());
+    REQUIRE(rig_.Reopen() == absl::OkStatus());
+    rig_.reference = at;
+  }
+
+  static constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBFloat16,
+                                        DataType::kFloat16};
+
+  Rig& rig_;
+  std::mt19937_64 random_;
+};
+
+TEST_CASE("Tensors: any order of calls keeps to the reference", "[pipeline]") {
+  RigOptions options = Streaming();
+  options.types.parameter = GENERATE(DataType::kFloat32, DataType::kBFloat16);
+  options.types.exp_avg = options.types.parameter;
+  options.bucket_elements = GENERATE(as<uint64_t>{}, 500'000, store::kMaxBucketElements);
+  options.host_memory_bytes = GENERATE(as<uint64_t>{}, 20, 28, 100) * kMiB;
+  options.commit_every = GENERATE(as<uint64_t>{}, 1, 3);
+  const uint64_t seed = std::random_device()();
+  INFO("seed " << seed << ", parameters " << static_cast<int>(options.types.parameter)
+               << ", buckets of " << options.bucket_elements << ", memory "
+               << options.host_memory_bytes << ", commit_every " << options.commit_every);
+  Bench bench(options);
+  Walk(bench.rig, seed).Take(25);
 }
 
 TEST_CASE("Tensors: a hundred thousand tiny ones are read, written and digested in one call",

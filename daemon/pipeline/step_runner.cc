@@ -139,12 +139,17 @@ bool StepRunner::StartReads() {
   return true;
 }
 
-void StepRunner::Read(uint32_t chunk, Frame* frame) {
-  const std::optional<ChunkExtent> extent = pass_->Extent(chunk);
+// What of the chunk is read for the pass; nullopt: all of it.
+std::optional<ChunkExtent> StepRunner::ExtentOf(uint32_t chunk) const {
   // What a materialisation reads of chunks that stay, the next step reads no more.
   const bool stays = pass_->spec().work.op == device::ChunkOp::kMaterialize &&
                      parts_.frames->residency().Keeps(chunk);
-  if (!extent.has_value() || stays) {
+  return stays ? std::nullopt : pass_->Extent(chunk);
+}
+
+void StepRunner::Read(uint32_t chunk, Frame* frame) {
+  const std::optional<ChunkExtent> extent = ExtentOf(chunk);
+  if (!extent.has_value()) {
     parts_.prefetcher->Read(chunk, frame, IoClass::kStep);
   } else if (parts_.prefetcher->ReadExtent(chunk, frame, *extent)) {
     ++partial_reads_;
@@ -349,10 +354,14 @@ void StepRunner::OnRead(Frame* frame, absl::Status status) {
   ChunkSlot& slot = parts_.frames->slot(chunk);
   partial_reads_ -= frame->partial ? 1 : 0;
   if (!status.ok()) {
+    const bool ahead = !frame->partial;
     slot.base = nullptr;
     parts_.frames->Free(frame);
-    const bool needed = pass_ != nullptr && slot.phase == ChunkPhase::kWaiting;
-    if (needed && !pass_->IsFresh(chunk)) {
+    const bool needed =
+        pass_ != nullptr && slot.phase == ChunkPhase::kWaiting && !pass_->IsFresh(chunk);
+    if (needed && ahead && ExtentOf(chunk).has_value()) {
+      next_read_ = next_issue_;  // the part that the pass needs may be sound
+    } else if (needed) {
       Fail(status);
     } else {
       parts_.prefetcher->Stop();  // the step that needs the chunk reads it again and reports it

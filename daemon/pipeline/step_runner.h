@@ -67,6 +67,7 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   // Setting up and beginning the change.
   void PrepareSlots();
   void MakeRoom();
+  std::optional<ChunkExtent> ExtentOf(uint32_t chunk) const;
   void Read(uint32_t chunk, Frame* frame);
   void ReleaseSpent();
   void BeginChange();

@@ -253,7 +253,7 @@ TEST_CASE("Read: one that fails leaves no half-read chunk for the next step", "[
     REQUIRE(rig.pipeline->Drain().ok());
     REQUIRE(rig.Reopen() == absl::OkStatus());
     Buffers buffers(rig);
-    for (const size_t tensor : {0, 1, 2, 5}) {
+    for (const size_t tensor : {size_t{0}, size_t{1}, size_t{2}, size_t{5}}) {
       buffers.Read(tensor, kMain);
     }
     rig.trainer->Break(s - 1);

@@ -1,5 +1,5 @@
-"""DistributedDataParallel with optimizer state in momentd: ZeroRedundancyOptimizer deals the parameters
-out, and each rank has a store with those that it updates.
+"""DistributedDataParallel with optimizer state in momentd: ZeroRedundancyOptimizer deals the
+parameters out, and each rank has a store with those that it updates.
 
     momentd --state-dir /nvme/momentd --socket-dir /run/momentd &
     torchrun --nproc-per-node 2 --max-restarts 10 train_zero.py --socket /run/momentd/momentd.sock

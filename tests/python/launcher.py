@@ -1,5 +1,5 @@
-"""Starts the ranks of a job, as torchrun would: processes of one host with gloo between them. They are
-forked from a server that has imported torch, so that a restart takes no seconds."""
+"""Starts the ranks of a job, as torchrun would: processes of one host with gloo between them. They
+are forked from a server that has imported torch, so that a restart takes no seconds."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -52,8 +52,8 @@ class Job:
             process.start()
 
     def wait(self, timeout=120.0):
-        """Until all ranks have ended, or one failed: then the others are ended, too. Returns what each
-        rank returned, its traceback, or None if it was killed; and whether all went well."""
+        """Until all ranks have ended, or one failed: then the others are ended, too. Returns what
+        each rank returned, its traceback, or None if it was killed; and whether all went well."""
         waiting = {process.sentinel: process for process in self.processes}
         while waiting:
             ready = multiprocessing.connection.wait(waiting, timeout)

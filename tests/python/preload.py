@@ -1,5 +1,5 @@
-"""Imported by the server that ranks are forked from (launcher.py): what a training run would import at
-its first call, each rank anew."""
+"""Imported by the server that ranks are forked from (launcher.py): what a training run would import
+at its first call, each rank anew."""
 
 import torch
 import torch.distributed.fsdp

@@ -91,8 +91,8 @@ def build_zero(net, arguments):
     """DistributedDataParallel and ZeroRedundancyOptimizer: each rank's store has its part."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    # Without the search DDP lays its gradient buckets out anew after the first iteration of a process,
-    # and gloo adds four ranks' values in an order that depends on the place in the bucket.
+    # Without the search DDP lays its gradient buckets out anew after the first iteration of a
+    # process, and gloo adds four ranks' values in an order that depends on the place in the bucket.
     model = torch.nn.parallel.DistributedDataParallel(net, find_unused_parameters=True)
     optimizer = ZeroRedundancyOptimizer(
         net.parameters(), optimizer_class=momentd.torch.AdamW, module=net, **arguments
@@ -117,7 +117,8 @@ class Trainer:
         torch.manual_seed(5)
         self.net = Net()
         self.model, self.optimizer = BUILDERS[how](
-            self.net, {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1, "resume": "auto", **arguments}
+            self.net,
+            {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1, "resume": "auto", **arguments},
         )
         self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, max_lr=2e-2, total_steps=STEPS + 1

@@ -1,4 +1,5 @@
-"""DistributedDataParallel: with ZeroRedundancyOptimizer it works, alone it is refused. gloo, on the CPU."""
+"""DistributedDataParallel: with ZeroRedundancyOptimizer it works, alone it is refused. gloo, on the
+CPU."""
 
 import pytest
 
@@ -117,8 +118,10 @@ def _zero_groups(rank, socket):
     momentd.torch.resume(net, optimizer)
     train(model, optimizer, rank, [0])
     optimizer.add_param_group({"params": list(net.layers[2].parameters())})
+    optimizer._sync_param_groups(optimizer.param_groups, optimizer.optim.param_groups)
+    groups_of = [optimizer.optim.state_dict()["param_groups"]]
     train(model, optimizer, rank, [1, 2])
-    for groups in (optimizer.param_groups, optimizer.optim.param_groups):
+    for groups in (*groups_of, optimizer.param_groups, optimizer.optim.param_groups):
         seen += [[group[name] for name in arguments] for group in groups]
     optimizer.optim.close()
     return [value for values in seen for value in values if value is not None]

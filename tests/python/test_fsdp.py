@@ -148,7 +148,8 @@ def test_mixed_precision_of_fsdp(scratch, daemon):
 
 
 def _swapped(rank, socket):
-    """The optimizer is built first; then its parameters are put in their places, as accelerate does."""
+    """The optimizer is built first; then its parameters are put in their places, as accelerate
+    does."""
     torch.manual_seed(3)
     net = Net()
     optimizer = adamw(net, "job", socket)
@@ -264,7 +265,7 @@ def _no_box(rank, socket):
     both, first = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [0])
     cases = [(both, [Partial()], r"weight has placement .*: a parameter is sharded or replicated")]
     if rank == 1:
-        cases.append((first, [Replicate()], "weight is on DeviceMesh.*, which this rank is not part"))
+        cases.append((first, [Replicate()], "weight is on DeviceMesh.*this rank is not part of"))
     for mesh, placements, sentence in cases:
         parameter = torch.nn.Parameter(DTensor.from_local(torch.ones(2), mesh, placements))
         optimizer = momentd.torch.AdamW(

@@ -1,6 +1,6 @@
-"""kill -9 of one of four ranks at each of 20 steps, and of the daemon: the launcher restarts the job,
-every rank resumes, and losses, rates, scales, dropout masks and parameters are those of an undisturbed
-run, bit for bit."""
+"""kill -9 of one of four ranks at each of 20 steps, and of the daemon: the launcher restarts the
+job, every rank resumes, and losses, rates, scales, dropout masks and parameters are those of an
+undisturbed run, bit for bit."""
 
 import os
 import random
@@ -40,7 +40,8 @@ class Log:
         steps = {}
         for line in self.lines:
             if line[0] == "step":
-                assert steps.setdefault(int(line[1]), line[2:]) == line[2:], f"step {line[1]} differs"
+                known = steps.setdefault(int(line[1]), line[2:])
+                assert known == line[2:], f"step {line[1]} differs"
         return steps
 
     def final(self):

@@ -231,8 +231,10 @@ class Pair:
         self.model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.4),
                                          torch.nn.Linear(8, 1))
         self.optimizers = [
-            momentd.torch.AdamW(self.model[index].parameters(), lr=1e-2, job=job, role=f"part{index}",
-                                socket=daemon.socket, module=self.model, resume="auto")
+            momentd.torch.AdamW(
+                self.model[index].parameters(), lr=1e-2, job=job, role=f"part{index}",
+                socket=daemon.socket, module=self.model, resume="auto",
+            )
             for index in (0, 2)
         ]
         self.schedulers = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -290,5 +292,5 @@ def test_stores_without_a_common_step_are_told_apart(daemon):
     for _ in range(3):
         pair.iterate(only=1)
     pair.close()
-    with pytest.raises(RuntimeError, match=r"rank 0, store 0: \[2, 3, 4\]; rank 0, store 1: \[0, 1\]"):
+    with pytest.raises(RuntimeError, match=r"store 0: \[2, 3, 4\]; rank 0, store 1: \[0, 1\]"):
         Pair(daemon).resume()

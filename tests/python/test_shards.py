@@ -1,4 +1,5 @@
-"""Which part of a parameter a rank holds, against torch's own arithmetic and against cuts of numbers."""
+"""Which part of a parameter a rank holds, against torch's own arithmetic and against cuts of
+numbers."""
 
 import itertools
 

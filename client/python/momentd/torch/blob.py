@@ -39,7 +39,8 @@ def encode(value, name="blob"):
 
 
 def decode(data):
-    """The value that encode() was given. ValueError if `data` is not whole, or of another version."""
+    """The value that encode() was given. ValueError if `data` is not whole, or of another
+    version."""
     if len(data) < _PREFIX.size or data[: len(MAGIC)] != MAGIC:
         raise ValueError("these bytes are not a blob of momentd.torch.TrainerState")
     _, version, _, header_bytes = _PREFIX.unpack_from(data)

@@ -33,8 +33,8 @@ def _names_in(module):
 
 
 def _check_not_left_behind(module, parameter, name):
-    """fully_shard() gives a module new parameters; an optimizer that was built before it would train
-    the old ones, which nobody reads."""
+    """fully_shard() gives a module new parameters; an optimizer that was built before it would
+    train the old ones, which nobody reads."""
     now = dict(_named(module)).get(name)
     if now is not None and is_distributed(now) and not is_distributed(parameter):
         raise RuntimeError(
@@ -59,8 +59,9 @@ class Names:
     """Gives each parameter its name: the module's, the group's (torch's named parameters), or its
     position in the groups.
 
-    A name belongs to a place in the groups: a parameter that took another one's place later (FSDP2's
-    way with optimizers) has the name that the module gives it now, else the name of the place.
+    A name belongs to a place in the groups: a parameter that took another one's place later
+    (FSDP2's way with optimizers) has the name that the module gives it now, else the name of the
+    place.
     """
 
     def __init__(self, module):

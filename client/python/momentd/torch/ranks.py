@@ -14,9 +14,9 @@ _NONE = -1
 
 
 def agree(stores, group):
-    """The sequence that each of these stores goes back to: the newest one that the stores of all ranks
-    have a live commit of; or each its start, where a store is still empty (whose own is None). With a
-    process group one all-gather, with None these stores alone.
+    """The sequence that each of these stores goes back to: the newest one that the stores of all
+    ranks have a live commit of; or each its start, where a store is still empty (whose own is
+    None). With a process group one all-gather, with None these stores alone.
 
     RuntimeError if there is none, or the stores were opened with different commit_every.
     """
@@ -40,18 +40,18 @@ def agree(stores, group):
         return [start_of(store) for store in stores]
     raise RuntimeError(
         f"the stores of {'; '.join(f'rank {name}' for name in empty)} are empty: "
-        f"{_by_rank(names, live)}; what these ranks held is lost: load the last save on all ranks, or "
-        "start over with resume=\"never\""
+        f"{_by_rank(names, live)}; what these ranks held is lost: load the last save on all ranks, "
+        "or start over with resume=\"never\""
     )
 
 
 def refuse_copies(options, parameters):
-    """RuntimeError if another rank of the process has the same tensors, cut in the same way: it would
-    be the same state, once a rank.
+    """RuntimeError if another rank of the process has the same tensors, cut in the same way: it
+    would be the same state, once a rank.
 
-    Asked of the key-value store behind torch.distributed, so that no rank waits for one that opens no
-    store; of two equal ranks the later one hears of it. Where tensors are positions, equal shapes
-    prove nothing: then the parameters' values count, too.
+    Asked of the key-value store behind torch.distributed, so that no rank waits for one that opens
+    no store; of two equal ranks the later one hears of it. Where tensors are positions, equal
+    shapes prove nothing: then the parameters' values count, too.
     """
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
@@ -71,8 +71,8 @@ def refuse_copies(options, parameters):
     first = keys.compare_set(key, "", rank).decode()
     if first != rank:
         raise RuntimeError(
-            f"ranks {first} and {rank} hold the same parameters, and would keep and stream the same "
-            "state twice. Deal it out with ZeroRedundancyOptimizer(model.parameters(), "
+            f"ranks {first} and {rank} hold the same parameters, and would keep and stream the "
+            "same state twice. Deal it out with ZeroRedundancyOptimizer(model.parameters(), "
             "optimizer_class=momentd.torch.AdamW, ...), or cut the model with FSDP2 (fully_shard). "
             "Where the ranks train apart and their states differ, say replicas=True"
         )
@@ -90,8 +90,8 @@ def _common(names, live):
     common = set.intersection(*live)
     if not common:
         raise RuntimeError(
-            f"the ranks have no common sequence; their live commits are of {_by_rank(names, live)}: "
-            "load the last save on all ranks"
+            "the ranks have no common sequence; their live commits are of "
+            f"{_by_rank(names, live)}: load the last save on all ranks"
         )
     return max(common)
 

@@ -9,12 +9,12 @@ from momentd.torch.zero import is_zero, send_parameters
 
 
 def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=None, **objects):
-    """Brings a run back to where it was interrupted; call it once on every rank, after everything is
-    built and before the first iteration, in a new run too.
+    """Brings a run back to where it was interrupted; call it once on every rank, after everything
+    is built and before the first iteration, in a new run too.
 
-    Parameters, moments, hyperparameters, and what `state` holds, are those inside the last step that
-    all ranks have; the rest of that step's iteration is run here, so that the loop goes on with the
-    next one.
+    Parameters, moments, hyperparameters, and what `state` holds, are those inside the last step
+    that all ranks have; the rest of that step's iteration is run here, so that the loop goes on
+    with the next one.
 
     model: refused with ValueError if it has persistent buffers that `state` neither keeps nor names
         as rebuilt.
@@ -23,8 +23,8 @@ def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=No
     state: a TrainerState; that of the optimizer's `blob=`, else a new one, by default.
     group: the torch.distributed process group of the job's ranks; all of them by default.
     sequence: go back to this live commit instead of the newest; equal on all ranks.
-    finish: called with no arguments to run what the loop does after the optimizer's step. By default
-        the scaler is updated and each scheduler makes its step.
+    finish: called with no arguments to run what the loop does after the optimizer's step. By
+        default the scaler is updated and each scheduler makes its step.
     objects: as TrainerState's: scheduler, scaler, loader, keep, rebuilt, and more by name.
 
     Returns the sequence of the step that the run goes on after; None if it is at its start.
@@ -44,8 +44,8 @@ def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=No
     _forget_gradients(optimizers)
     if not data:
         raise RuntimeError(
-            f"step {last.sequence} of the store was made without a TrainerState: there is nothing to "
-            "bring scheduler, generators and loader back from; optimizer.resume() brings back "
+            f"step {last.sequence} of the store was made without a TrainerState: there is nothing "
+            "to bring scheduler, generators and loader back from; optimizer.resume() brings back "
             "parameters and moments alone"
         )
     skipped = state.restore(data)
@@ -107,8 +107,8 @@ def _check_size(state, streamed):
     raise ValueError(
         f"keep= names {sum(kept.values())} bytes, above all "
         f"{', '.join(f'{name} ({kept[name]})' for name in largest)}; a blob has at most "
-        f"{streamed.blob_limit_bytes}: raise blob_limit_bytes of the optimizer (16 MiB at most), or "
-        "save those elsewhere and name them in rebuilt="
+        f"{streamed.blob_limit_bytes}: raise blob_limit_bytes of the optimizer (16 MiB at most), "
+        "or save those elsewhere and name them in rebuilt="
     )
 
 
@@ -142,7 +142,8 @@ def _finish(state, optimizers, finish, skipped):
 
 
 def _record_inf(scaler, device, found):
-    """Leaves the scaler as its step() left it: having looked for an overflow, and found one or not."""
+    """Leaves the scaler as its step() left it: having looked for an overflow, and found one or
+    not."""
     scaler.scale(torch.zeros((), device=device))
     parameter = torch.zeros(1, device=device, requires_grad=True)
     parameter.grad = torch.full_like(parameter, float("inf") if found else 0.0)

@@ -1,4 +1,5 @@
-"""Which part of the model's parameter a rank holds: from the mesh and the placements of a DTensor."""
+"""Which part of the model's parameter a rank holds: from the mesh and the placements of a
+DTensor."""
 
 import math
 from typing import NamedTuple, Optional, Sequence
@@ -21,7 +22,8 @@ class Box(NamedTuple):
 
 
 def shard_of(tensor, name):
-    """The Shard of a DTensor. ValueError for placements that leave no box, or no rank of this mesh."""
+    """The Shard of a DTensor. ValueError for placements that leave no box, or no rank of this
+    mesh."""
     mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate()
     if coordinate is None:
@@ -34,16 +36,16 @@ def shard_of(tensor, name):
     here = tuple(tensor._local_tensor.shape)
     if here != tuple(box.extent):
         raise ValueError(
-            f"parameter {name} of shape {tuple(tensor.shape)} has placements {tensor.placements} on "
-            f"{mesh}: rank {coordinate} should hold {tuple(box.extent)} of it and holds {here}"
+            f"parameter {name} of shape {tuple(tensor.shape)} has placements {tensor.placements} "
+            f"on {mesh}: rank {coordinate} should hold {tuple(box.extent)} of it and holds {here}"
         )
     count = math.prod(box.extent)
     return Shard([Piece(name, tuple(tensor.shape), box.offset, box.extent, 0, count)], box.replica)
 
 
 def box_of(shape, mesh_shape, coordinate, splits):
-    """The box of a tensor of `shape` that the rank at `coordinate` of a mesh holds, and which of its
-    copies. `splits`: one a dimension of the mesh."""
+    """The box of a tensor of `shape` that the rank at `coordinate` of a mesh holds, and which of
+    its copies. `splits`: one a dimension of the mesh."""
     offset, extent = list(shape), list(shape)
     for dimension, size in enumerate(shape):
         cuts = _in_order(mesh_shape, splits, dimension)
@@ -77,16 +79,16 @@ def _in_order(mesh_shape, splits, dimension):
             place += 1
         if parts != splits[axis].factor:
             raise ValueError(
-                f"dimension {dimension} is cut with stride {splits[axis].factor}, which the mesh does "
-                "not explain"
+                f"dimension {dimension} is cut with stride {splits[axis].factor}, which the mesh "
+                "does not explain"
             )
         order.insert(place, axis)
     return order
 
 
 def _cut(size, cuts):
-    """Begin and length of a range of `size` after cuts into (parts, which), as torch.chunk cuts: equal
-    parts, the last ones shorter or empty."""
+    """Begin and length of a range of `size` after cuts into (parts, which), as torch.chunk cuts:
+    equal parts, the last ones shorter or empty."""
     begin, length = 0, size
     for parts, which in cuts:
         part = -(-length // parts)

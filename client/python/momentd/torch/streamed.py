@@ -117,6 +117,7 @@ class Streamed(torch.optim.Optimizer):
         self._check_process()
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
+        drop_arguments(self.param_groups, _ARGUMENTS)
         make = self._state_dicts.refer if reference else self._state_dicts.make
         state_dict = make(self.param_groups)
         for hook in self._optimizer_state_dict_post_hooks.values():

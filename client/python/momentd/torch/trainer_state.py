@@ -62,10 +62,18 @@ class TrainerState:
         )
 
     def register(
-        self, *, model=None, scheduler=None, scaler=None, loader=None, keep=(), rebuilt=(), **objects
+        self,
+        *,
+        model=None,
+        scheduler=None,
+        scaler=None,
+        loader=None,
+        keep=(),
+        rebuilt=(),
+        **objects,
     ):
-        """Adds objects, by the names of the constructor's arguments; before the first step. Those that
-        are registered already may be named again."""
+        """Adds objects, by the names of the constructor's arguments; before the first step. Those
+        that are registered already may be named again."""
         self._untrained.add(model, keep, rebuilt)
         schedulers = scheduler if isinstance(scheduler, (list, tuple)) else [scheduler]
         for one in schedulers:
@@ -82,9 +90,9 @@ class TrainerState:
             self._add(name, value)
 
     def bind(self, optimizers, store):
-        """The optimizers whose groups are kept, and the one of momentd that the bytes go with, which
-        may be within the last. ValueError where the model holds what neither the stores nor this object
-        keep."""
+        """The optimizers whose groups are kept, and the one of momentd that the bytes go with,
+        which may be within the last. ValueError where the model holds what neither the stores nor
+        this object keep."""
         self._optimizers = optimizers
         self._store = store
         groups = [group["params"] for group in self._groups()]
@@ -108,7 +116,9 @@ class TrainerState:
             "skipped": skipped,
             "values": self.values,
             "groups": [_group_values(group) for group in self._groups()],
-            "objects": {name: _kind(value, name)[0](value) for name, value in self._objects.items()},
+            "objects": {
+                name: _kind(value, name)[0](value) for name, value in self._objects.items()
+            },
             "kept": self._untrained.kept(streamed),
             "frozen": self._untrained.fingerprints(streamed),
         }
@@ -123,8 +133,8 @@ class TrainerState:
         return {name: value.numel() * value.element_size() for name, value in kept.items()}
 
     def restore(self, data):
-        """Sets everything to what capture() found; the generators last. Returns whether the step was
-        skipped. The parameters must be back already."""
+        """Sets everything to what capture() found; the generators last. Returns whether the step
+        was skipped. The parameters must be back already."""
         state = blob.decode(data)
         _check_names(set(state["objects"]), set(self._objects))
         self.values.clear()
@@ -158,8 +168,8 @@ class TrainerState:
         }
 
     def _check_schedules(self, objects):
-        """resume() steps a scheduler once for the interrupted iteration: one that the program does not
-        step in every iteration would be ahead after it."""
+        """resume() steps a scheduler once for the interrupted iteration: one that the program does
+        not step in every iteration would be ahead after it."""
         count = len(self.schedulers)
         schedules = [blob.encode(objects[f"scheduler{index}"]) for index in range(count)]
         sequence = self._store.sequence
@@ -169,9 +179,9 @@ class TrainerState:
         for index, (was, now) in enumerate(zip(before[1], schedules)):
             if was == now:
                 raise RuntimeError(
-                    f"scheduler {index} did not step between two steps of the optimizer: `scheduler=` "
-                    "is for those that step in every iteration; register another one by a name of "
-                    "its own (epoch_scheduler=...)"
+                    f"scheduler {index} did not step between two steps of the optimizer: "
+                    "`scheduler=` is for those that step in every iteration; register another one "
+                    "by a name of its own (epoch_scheduler=...)"
                 )
 
 
@@ -192,8 +202,8 @@ def _check_loader(loader):
         )
     if loader.generator is None:
         raise ValueError(
-            "loader: without generator=torch.Generator() each new iterator draws from torch's global "
-            "generator, and a resumed run would draw once more than an undisturbed one"
+            "loader: without generator=torch.Generator() each new iterator draws from torch's "
+            "global generator, and a resumed run would draw once more than an undisturbed one"
         )
 
 
@@ -212,8 +222,8 @@ def _group_values(group):
 def _restore_groups(groups, saved):
     if len(saved) != len(groups):
         raise RuntimeError(
-            f"the interrupted run had {len(saved)} parameter groups, this one has {len(groups)}: add "
-            "the groups before resuming"
+            f"the interrupted run had {len(saved)} parameter groups, this one has {len(groups)}: "
+            "add the groups before resuming"
         )
     for group, values in zip(groups, saved):
         for name, value in values.items():

@@ -1,5 +1,5 @@
-"""What belongs to a model and has no main: persistent buffers and frozen parameters. The optimizer's
-state does not rebuild them."""
+"""What belongs to a model and has no main: persistent buffers and frozen parameters. The
+optimizer's state does not rebuild them."""
 
 import fnmatch
 import hashlib
@@ -11,15 +11,15 @@ from momentd.torch.tensors import local
 
 _SAMPLES = 4096
 _WAYS = (
-    "keep={name!r} (a pattern; \"*\" is all) keeps it with every step, and rebuilt={name!r} says that "
-    "your program makes it again by itself before it resumes"
+    "keep={name!r} (a pattern; \"*\" is all) keeps it with every step, and rebuilt={name!r} says "
+    "that your program makes it again by itself before it resumes"
 )
 
 
 class Untrained:
-    """Persistent buffers and frozen parameters of a model. Those that match `keep` go into the blob;
-    those that match `rebuilt` are the program's business. Every other buffer is refused; every
-    other frozen parameter must not change, and must be the same when the run is resumed."""
+    """Persistent buffers and frozen parameters of a model. Those that match `keep` go into the
+    blob; those that match `rebuilt` are the program's business. Every other buffer is refused;
+    every other frozen parameter must not change, and must be the same when the run is resumed."""
 
     def __init__(self):
         self._modules = []  # with their names; what they hold is looked up anew each time
@@ -46,8 +46,8 @@ class Untrained:
         for name, _ in self._persistent_buffers():
             if self._choice(name) is None:
                 raise ValueError(
-                    f"the model has a persistent buffer, {name}, which the optimizer's state does not "
-                    f"rebuild: {_WAYS.format(name=name)}"
+                    f"the model has a persistent buffer, {name}, which the optimizer's state does "
+                    f"not rebuild: {_WAYS.format(name=name)}"
                 )
         names = [name for name, _ in self._all(streamed)]
         for pattern in self._keep + self._rebuilt:
@@ -65,8 +65,8 @@ class Untrained:
         }
 
     def fingerprints(self, streamed):
-        """A digest of each frozen parameter that is neither kept nor rebuilt. RuntimeError if one changed
-        since the last call."""
+        """A digest of each frozen parameter that is neither kept nor rebuilt. RuntimeError if one
+        changed since the last call."""
         self._seen = {
             name: _unchanged(name, parameter, self._seen.get(name))
             for name, parameter in self._frozen(streamed)
@@ -79,7 +79,9 @@ class Untrained:
         present = self.kept(streamed)
         if present.keys() != tensors.keys():
             different = sorted(present.keys() ^ tensors.keys())
-            raise RuntimeError(f"kept by one of this run and the interrupted one alone: {different}")
+            raise RuntimeError(
+                f"kept by one of this run and the interrupted one alone: {different}"
+            )
         with torch.no_grad():
             for name, value in tensors.items():
                 if present[name].shape != value.shape:
@@ -95,8 +97,8 @@ class Untrained:
         for name, digest in fingerprints.items():
             if name not in parameters or fingerprint(parameters[name]) != digest:
                 raise RuntimeError(
-                    f"the frozen parameter {name} is not what it was in the interrupted run: load it "
-                    f"before resuming; or {_WAYS.format(name=name)}"
+                    f"the frozen parameter {name} is not what it was in the interrupted run: load "
+                    f"it before resuming; or {_WAYS.format(name=name)}"
                 )
 
     def _choice(self, name):
@@ -137,8 +139,8 @@ def _unchanged(name, parameter, seen):
     digest = fingerprint(parameter)
     if seen is not None and seen[1] != digest:
         raise RuntimeError(
-            f"the frozen parameter {name} changed between two steps, and the optimizer's state does "
-            f"not hold it: {_WAYS.format(name=name)}"
+            f"the frozen parameter {name} changed between two steps, and the optimizer's state "
+            f"does not hold it: {_WAYS.format(name=name)}"
         )
     return now, digest
 

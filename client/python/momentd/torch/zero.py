@@ -4,15 +4,15 @@ import torch
 
 
 def made_by_zero(group):
-    """The group came through ZeroRedundancyOptimizer: it has the arguments of our constructor, which
-    are defaults of its groups there."""
+    """The group came through ZeroRedundancyOptimizer: it has the arguments of our constructor,
+    which are defaults of its groups there."""
     return "job" in group
 
 
 def drop_arguments(groups, arguments):
-    """Makes None of our constructor's arguments in the groups: the module, and whatever else was given,
-    would be part of every state_dict(). ZeroRedundancyOptimizer copies the values of its own groups
-    here before each step, and those from here afterwards."""
+    """Makes None of our constructor's arguments in the groups: the module, and whatever else was
+    given, would be part of every state_dict(). ZeroRedundancyOptimizer copies the values of its own
+    groups here before each step, and those from here afterwards."""
     for group in groups:
         if group.get("job") is not None:
             for name in arguments.intersection(group):
@@ -23,8 +23,8 @@ def check_names(group):
     """ValueError for names that do not belong to the parameters beside them."""
     if made_by_zero(group) and group.get("param_names"):
         raise ValueError(
-            "ZeroRedundancyOptimizer deals the parameters of a group out and keeps the whole list of "
-            "param_names: give module= instead"
+            "ZeroRedundancyOptimizer deals the parameters of a group out and keeps the whole list "
+            "of param_names: give module= instead"
         )
 
 

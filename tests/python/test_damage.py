@@ -182,6 +182,28 @@ def test_an_older_copy_of_a_bucket_file_is_refused(daemon, directory):
         open_trainer(daemon)
 
 
+def test_older_commit_files_are_refused_once_their_state_was_written_over(daemon, directory):
+    older = {path: path.read_bytes() for path in directory.glob("commit.*")}
+    file = newest_file(directory, 0)
+    open_trainer(daemon, resume="must").steps(4).close()
+    for path, content in older.items():
+        path.write_bytes(content)
+    with pytest.raises(momentd.Error, match=f"DATA_LOSS.*{file.path} at offset {file.table_offset}:"):
+        open_trainer(daemon)
+
+
+def test_it_does_not_matter_which_commit_file_holds_which_record(daemon, directory):
+    paths = sorted(directory.glob("commit.*"))
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1]):
+        path.write_bytes(content)
+    trainer = open_trainer(daemon, resume="must")
+    assert trainer.sequence == 4 and not trainer.store.warnings()
+    trainer.step()
+    assert trainer.bits() == undisturbed(daemon, SHAPES, 5, bucket_elements=BUCKET)
+    trainer.close()
+
+
 @pytest.mark.parametrize("segment", ["main", "exp_avg", "exp_avg_sq"])
 def test_a_flipped_bit_of_the_state_ends_the_step_and_nothing_is_computed_with_it(
     daemon, other, directory, segment

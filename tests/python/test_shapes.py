@@ -1,9 +1,11 @@
 """Names, sizes and numbers of tensors that layouts meet, through the client: they step, and a reopened
 store has the same bits."""
 
+import numpy as np
 import pytest
 
 import momentd
+from momentd import _library as c
 from bare_trainer import BareTrainer, undisturbed
 
 WEIRD = ["a/b", "a b", "../../etc/passwd", ".", "größe-模型", "tab\tand\nline", "n" * 1000, '"\\%s']
@@ -93,3 +95,18 @@ def test_names_beyond_the_limit_are_refused_and_the_daemon_goes_on(daemon):
             )
         )
     BareTrainer(daemon, {"w": (3,)}).steps(1).close()
+
+
+def test_buffers_of_another_type_or_number_are_refused_and_the_store_goes_on(daemon):
+    trainer = BareTrainer(daemon, {"a": (8,), "b": (8,)})
+    gradient = np.ones(8, np.float32)
+    group = momentd.store.Group(tensors=[0, 1], lr=0.1)
+    for types in ([c.FLOAT8_E4M3] * 2, [17, 0]):
+        with pytest.raises(momentd.Error, match="INVALID_ARGUMENT"):
+            trainer.store.step([group], [gradient.ctypes.data] * 2, types, [0, 1])
+    with pytest.raises(momentd.Error, match="INVALID_ARGUMENT"):
+        trainer.store.step([group], [gradient.ctypes.data, None], [c.FLOAT32] * 2, [0, 1])
+    with pytest.raises(momentd.Error, match="INVALID_ARGUMENT"):
+        trainer.store.attach([gradient.ctypes.data])
+    assert trainer.sequence == 0
+    trainer.steps(1).close()

@@ -67,8 +67,25 @@ absl::Status Remove(io::FileSystem& files, const std::string& pin) {
   if (!others.empty()) {
     return absl::OkStatus();
   }
-  MOMENT_RETURN_IF_ERROR(files.RemoveDirectory(pins));
+  if (const absl::Status removed = files.RemoveDirectory(pins); !removed.ok()) {
+    MOMENT_ASSIGN_OR_RETURN(const std::vector<std::string> made, files.List(pins));
+    return made.empty() ? removed : absl::OkStatus();
+  }
   return files.SyncDirectory(ParentOf(pins));
+}
+
+// With pins/, which goes when the last pin is removed: perhaps between the two.
+absl::Status MakePinDirectory(const Environment& environment, const std::string& pin) {
+  constexpr int kAttempts = 3;
+  absl::Status status;
+  for (int i = 0; i < kAttempts; ++i) {
+    MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment, ParentOf(pin)));
+    status = environment.files->CreateDirectory(pin, environment.directory_permissions);
+    if (!absl::IsNotFound(status)) {
+      break;
+    }
+  }
+  return status;
 }
 
 }  // namespace
@@ -94,9 +111,7 @@ PinMaker::PinMaker(const Environment& environment, std::string directory,
       pin_(PinDirectory(directory_, manifest_.id())) {}
 
 absl::Status PinMaker::Link() {
-  MOMENT_RETURN_IF_ERROR(EnsureDirectory(environment_, PinsDirectory(directory_)));
-  MOMENT_RETURN_IF_ERROR(
-      environment_.files->CreateDirectory(pin_, environment_.directory_permissions));
+  MOMENT_RETURN_IF_ERROR(MakePinDirectory(environment_, pin_));
   for (size_t i = 0; i < layout_->buckets().size(); ++i) {
     const BucketGeometry& geometry = layout_->buckets()[i];
     const std::string file = BucketFilePath(directory_, layout_->proto(), geometry,

@@ -50,8 +50,8 @@ class PinMaker {
   std::unique_ptr<io::File> manifest_file_;
 };
 
-// Removes a pin, whole or half, and pins/ with the last one; OK if there is none. Not while another
-// is made. FAILED_PRECONDITION naming what is left if something else lies in it.
+// Removes a pin, whole or half, and pins/ with the last one; OK if there is none.
+// FAILED_PRECONDITION naming what is left if something else lies in it.
 absl::Status RemovePin(io::FileSystem& files, const std::string& directory, const std::string& id);
 
 // Ids of what lies in pins/, halves too.

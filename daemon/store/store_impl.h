@@ -31,7 +31,7 @@ struct StoreParts {
   std::vector<std::string> warnings;
 };
 
-// Locks, in the order in which they are taken: sweep_mutex_ (a Sweep, or a pin), commit_mutex_ (a
+// Locks, in the order in which they are taken: sweep_mutex_ (one Sweep at a time), commit_mutex_ (a
 // commit from its tables to its record; a pin), disk_mutex_ (whoever reads or writes commit files,
 // or makes files), state_mutex_ (what is in memory; never held during I/O).
 class StoreImpl final : public Store {
@@ -94,13 +94,13 @@ class StoreImpl final : public Store {
   std::vector<BucketImage*> UncommittedImages(const State& state) const;
   absl::StatusOr<std::shared_ptr<State>> LoadCommit(uint64_t sequence);
 
+  absl::StatusOr<std::shared_ptr<const PinnedCommit>> TryPin(const PinParameters& parameters);
   std::shared_ptr<const PinnedCommit> FindPin(const std::string& id) const;
   absl::Status CheckPin(const PinnedCommit& pin) const;
   absl::Status MakeDurablePin(const PinnedCommit& pin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commit_mutex_);
   absl::Status MakePin(const PinnedCommit& pin, const v1::CommitRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_mutex_);
   absl::Status MarkPinned(const PinnedCommit& pin);
-  absl::Status SweepAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweep_mutex_);
   absl::Status SweepPins() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sweep_mutex_);
   absl::Status RemoveFiles(const std::vector<FileTable::FileName>& names) const;
 

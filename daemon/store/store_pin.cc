@@ -67,9 +67,17 @@ PinnedCommit Describe(const PinParameters& parameters, const State& state) {
 
 absl::StatusOr<std::shared_ptr<const PinnedCommit>> StoreImpl::Pin(
     const PinParameters& parameters) {
-  // Sweeps neither take away what is being made nor are still giving back the room that it needs.
-  absl::MutexLock one(&sweep_mutex_);
-  SweepAll().IgnoreError();  // only room is at stake; a failure is told by the next one
+  absl::StatusOr<std::shared_ptr<const PinnedCommit>> pin = TryPin(parameters);
+  // What a dropped pin holds stands in the way until it is swept.
+  if (!absl::IsResourceExhausted(pin.status()) && !absl::IsAlreadyExists(pin.status())) {
+    return pin;
+  }
+  Sweep().IgnoreError();  // told by the next one
+  return TryPin(parameters);
+}
+
+absl::StatusOr<std::shared_ptr<const PinnedCommit>> StoreImpl::TryPin(
+    const PinParameters& parameters) {
   absl::MutexLock order(&commit_mutex_);
   MOMENT_RETURN_IF_ERROR(CheckOpen());
   MOMENT_RETURN_IF_ERROR(CheckPinId(parameters.id));
@@ -215,10 +223,6 @@ bool StoreImpl::wants_sweep() const {
 
 absl::Status StoreImpl::Sweep() {
   absl::MutexLock one(&sweep_mutex_);
-  return SweepAll();
-}
-
-absl::Status StoreImpl::SweepAll() {
   absl::Status status = SweepPins();
   std::vector<FileTable::FileName> surplus;
   {

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/store/pin_files.h"
 #include "tests/store/stepped_store.h"
 #include "tests/store/watched_file_system.h"
@@ -231,6 +234,42 @@ TEST_CASE("Pin: two hundred pins one after the other hold no more than one", "[s
   REQUIRE(opened.store->Sweep().ok());
   CHECK(opened.FreeBytes() == base);
   CHECK(opened.FileCount(0) == 3);
+}
+
+TEST_CASE("Pin: what a dropped pin still holds makes room for the next", "[store]") {
+  PinnedStore opened(4, {.capacity_bytes = 420'000});
+  REQUIRE(opened.Pin("one").ok());
+  opened.Steps(3);
+  REQUIRE(absl::IsResourceExhausted(opened.Pin("two")));
+  REQUIRE(opened.store->Unpin("one").ok());
+  CHECK(opened.store->wants_sweep());
+  CHECK(opened.Pin("two").ok());
+}
+
+TEST_CASE("Pin: pins and sweeps of several threads do not disturb each other", "[store]") {
+  PinnedStore opened;
+  std::atomic<bool> stop = false;
+  absl::Status swept;
+  std::thread sweeping([&] {
+    while (!stop) {
+      swept.Update(opened.store->Sweep());
+    }
+  });
+  absl::Status pinned;
+  for (int i = 0; i < 300; ++i) {
+    const std::string id = absl::StrCat("pin", i);
+    pinned.Update(opened.Pin(id));
+    pinned.Update(opened.store->Unpin(id));
+    if (i % 3 == 0) {
+      pinned.Update(opened.Step());
+    }
+  }
+  stop = true;
+  sweeping.join();
+  CHECK(pinned == absl::OkStatus());
+  CHECK(swept == absl::OkStatus());
+  CHECK(opened.FileCount(0) <= 6);  // three, and those of the three records
+  CHECK(CompareState(opened.disk.engine(), *opened.store->newest(), opened.expected) == "");
 }
 
 TEST_CASE("Pin: pins of one commit share its files and count as one", "[store]") {

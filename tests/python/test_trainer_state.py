@@ -312,14 +312,38 @@ def test_a_plain_loader_is_refused():
         TrainerState(loader=torch.utils.data.DataLoader([1, 2]))
 
 
+class Stateful(torch.utils.data.DataLoader):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class StatefulSampler(torch.utils.data.Sampler):
+    """As torchdata's: it keeps the state of its generator."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __iter__(self):
+        return iter([])
+
+
+def test_a_loader_whose_later_epochs_would_differ_is_refused():
+    generator = torch.Generator()
+    with pytest.raises(ValueError, match="sampler=torchdata"):
+        TrainerState(loader=Stateful([1, 2], generator=generator, shuffle=True))
+    with pytest.raises(ValueError, match="sampler=torchdata"):
+        TrainerState(
+            loader=Stateful([1, 2], generator=generator, sampler=StatefulSampler(generator))
+        )
+    TrainerState(
+        loader=Stateful([1, 2], generator=generator, sampler=StatefulSampler(torch.Generator()))
+    )
+
+
 def test_a_loader_that_draws_from_the_global_generator_is_refused():
-    class Stateful(torch.utils.data.DataLoader):
-        def state_dict(self):
-            return {}
-
-        def load_state_dict(self, state):
-            pass
-
     with pytest.raises(ValueError, match="generator=torch.Generator"):
         TrainerState(loader=Stateful([1, 2]))
     TrainerState(loader=Stateful([1, 2], generator=torch.Generator()))

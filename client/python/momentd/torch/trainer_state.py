@@ -2,12 +2,11 @@
 
 import itertools
 import numbers
-import random
-import sys
 
 import torch
 
 from momentd.torch import blob, random_state
+from momentd.torch.stateful import check_loader, reader_of, set_state
 from momentd.torch.untrained import Untrained
 
 _GROUP_VALUES = (type(None), str, numbers.Number, torch.Tensor)
@@ -84,7 +83,7 @@ class TrainerState:
             self._add("scaler", scaler)
             self.scaler = scaler
         if loader is not None:
-            _check_loader(loader)
+            check_loader(loader)
             self._add("loader", loader)
         for name, value in objects.items():
             self._add(name, value)
@@ -117,7 +116,7 @@ class TrainerState:
             "values": self.values,
             "groups": [_group_values(group) for group in self._groups()],
             "objects": {
-                name: _kind(value, name)[0](value) for name, value in self._objects.items()
+                name: reader_of(value, name)(value) for name, value in self._objects.items()
             },
             "kept": self._untrained.kept(streamed),
             "frozen": self._untrained.fingerprints(streamed),
@@ -140,7 +139,7 @@ class TrainerState:
         self.values.clear()
         self.values.update(state["values"])
         for name, value in self._objects.items():
-            _kind(value, name)[1](value, state["objects"][name])
+            set_state(value, state["objects"][name])
         _restore_groups(self._groups(), state["groups"])
         self._untrained.restore(state["kept"], self._streamed())
         self._untrained.compare(state["frozen"])
@@ -152,7 +151,7 @@ class TrainerState:
     def _add(self, name, value):
         if self._objects.get(name, value) is not value:
             raise ValueError(f"another {name} is registered already")
-        _kind(value, name)
+        reader_of(value, name)
         self._objects[name] = value
 
     def _groups(self):
@@ -192,21 +191,6 @@ def _check_names(saved, present):
         )
 
 
-def _check_loader(loader):
-    if not isinstance(loader, torch.utils.data.DataLoader):
-        return
-    if not hasattr(loader, "state_dict"):
-        raise TypeError(
-            "loader: torch's DataLoader does not know its position; use torchdata's "
-            "StatefulDataLoader, or an object of yours with state_dict() and load_state_dict()"
-        )
-    if loader.generator is None:
-        raise ValueError(
-            "loader: without generator=torch.Generator() each new iterator draws from torch's "
-            "global generator, and a resumed run would draw once more than an undisturbed one"
-        )
-
-
 def _group_values(group):
     """The hyperparameters of a group: plain values, tuples of them, and tensors."""
     values = {}
@@ -231,36 +215,3 @@ def _restore_groups(groups, saved):
                 group[name].fill_(value)
             else:
                 group[name] = value
-
-
-def _load(value, state):
-    value.load_state_dict(state)
-
-
-def _set_generator(value, state):
-    value.set_state(state)
-
-
-def _set_random(value, state):
-    value.setstate(state)
-
-
-def _set_numpy(value, state):
-    value.bit_generator.state = state
-
-
-def _kind(value, name):
-    """How to read and set the state of an object."""
-    numpy = sys.modules.get("numpy")
-    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        return type(value).state_dict, _load
-    if isinstance(value, torch.Generator):
-        return torch.Generator.get_state, _set_generator
-    if isinstance(value, random.Random):
-        return random.Random.getstate, _set_random
-    if numpy is not None and isinstance(value, numpy.random.Generator):
-        return (lambda generator: generator.bit_generator.state), _set_numpy
-    raise TypeError(
-        f"{name} is of type {type(value).__module__}.{type(value).__qualname__}: it has no "
-        "state_dict() and load_state_dict(), and is no random generator"
-    )

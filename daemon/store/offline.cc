@@ -30,6 +30,7 @@ absl::StatusOr<std::vector<v1::CommitRecord>> ReadRecords(io::FileSystem& files,
                                                           const std::string& directory) {
   std::vector<v1::CommitRecord> records;
   std::vector<CommitFileTrace> traces;
+  traces.reserve(kCommitFiles);
   absl::flat_hash_set<uint64_t> ids;
   for (int i = 0; i < kCommitFiles; ++i) {
     const std::string path = Join(directory, CommitFileName(i));

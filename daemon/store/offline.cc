@@ -29,13 +29,12 @@ absl::StatusOr<std::vector<v1::CommitRecord>> ReadRecords(io::FileSystem& files,
                                                           io::IoEngine& engine,
                                                           const std::string& directory) {
   std::vector<v1::CommitRecord> records;
-  std::vector<CommitFileTrace> traces;
-  traces.reserve(kCommitFiles);
+  std::vector<CommitFileTrace> traces(kCommitFiles);
   absl::flat_hash_set<uint64_t> ids;
   for (int i = 0; i < kCommitFiles; ++i) {
     const std::string path = Join(directory, CommitFileName(i));
     MOMENT_ASSIGN_OR_RETURN(CommitFileContent content, ReadCommitFileAt(files, engine, path));
-    traces.push_back({path, content.room, {content.copies[0], content.copies[1]}});
+    traces[static_cast<size_t>(i)] = {path, content.room, {content.copies[0], content.copies[1]}};
     if (content.HasRecord() && ids.insert(content.record.id()).second) {
       records.push_back(std::move(content.record));
     }

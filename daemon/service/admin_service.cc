@@ -50,7 +50,8 @@ absl::StatusOr<v1::PinSummary> ChoosePin(const v1::StoreName& name, const v1::St
   }
   if (chosen == nullptr) {
     return absl::NotFoundError(absl::StrCat(session::DescribeName(name), " has no pin ", beginning,
-                                            "; there are [", absl::StrJoin(ids, ", "), "]"));
+                                            "; ", ids.empty() ? "it has none" : "it has ",
+                                            absl::StrJoin(ids, ", ")));
   }
   return *chosen;
 }

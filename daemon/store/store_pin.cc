@@ -107,7 +107,7 @@ absl::Status StoreImpl::CheckPin(const PinnedCommit& pin) const {
   }
   if (CountImages(pins_, pin) > max_pins_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(directory_, ": ", max_pins_, " commits may be pinned at once, and are (",
+        absl::StrCat(directory_, ": max_saves is ", max_pins_, ", and as many commits are pinned (",
                      absl::StrJoin(others, "; "),
                      "): release one, drop it with `momentctl drop --pin`, or raise max_saves"));
   }

@@ -259,6 +259,17 @@ def test_more_commits_than_max_saves_are_refused_and_one_commit_counts_once(daem
     trainer.store.close()
 
 
+def test_max_saves_is_an_option_of_the_daemon(other_daemon):
+    with other_daemon(arguments=["--max-saves", "1"]) as daemon:
+        trainer = Trainer(daemon.socket)
+        with trainer.store.pin():
+            trainer.step()
+            with pytest.raises(momentd.Error, match="max_saves is 1"):
+                trainer.store.pin()
+        trainer.store.pin().release()
+        trainer.store.close()
+
+
 def test_a_pin_that_is_collected_is_released(daemon, scratch):
     trainer = Trainer(daemon.socket)
     pin = trainer.store.pin()

@@ -314,7 +314,7 @@ TEST_CASE("Pin: more commits than max_pins are refused, naming those that are pi
   opened.Steps(1);
   const absl::Status status = opened.Pin("three");
   CHECK(absl::IsResourceExhausted(status));
-  CHECK(Says(status, "2 commits may be pinned at once"));
+  CHECK(Says(status, "max_saves is 2, and as many commits are pinned"));
   CHECK(Says(status, "one of sequence 4, process 42 (train.py)"));
   CHECK(Says(status, "two of sequence 5"));
   REQUIRE(opened.store->Unpin("one").ok());

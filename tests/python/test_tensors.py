@@ -380,6 +380,38 @@ def test_other_threads_run_while_a_call_waits(daemon):
     trainer.store.close()
 
 
+def peak_memory(process):
+    """VmHWM in bytes."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+
+
+def test_the_daemons_memory_does_not_grow_with_what_is_read_and_written(scratch):
+    budget = 200 << 20
+    arguments = ["--host-memory", "200MiB"]
+    with momentd.spawn(scratch / "state", log=scratch / "log", arguments=arguments) as daemon:
+        count, elements = 6, 5_000_000
+        trainer = Trainer(daemon, shapes=((elements,),) * count, bucket_elements=0)
+        state_bytes = 12 * count * elements
+        values = [torch.randn(elements) for _ in range(3 * count)]
+        buffers = [
+            buffer(i % count, SEGMENTS[i // count], values[i]) for i in range(3 * count)
+        ]
+        trainer.store.write(buffers, parameters_match=True)
+        kept = [v.clone() for v in values]
+        for v in values:
+            v.zero_()
+        trainer.store.read(buffers)
+        assert all(same(v, k) for v, k in zip(values, kept))
+        trainer.store.digest()
+        trainer.store.reset_moments()
+        # Frames, the ring's slots (four of 16 MiB), the program.
+        bound = budget + (64 << 20) + (60 << 20)
+        assert state_bytes > bound
+        assert peak_memory(daemon.process) < bound
+        trainer.store.close()
+
+
 def test_a_hundred_thousand_tensors_in_one_call(daemon):
     count = 100_000
     names = [f"model.layers.{i}.mixer.experts.projection.weight" for i in range(count)]

@@ -1,6 +1,7 @@
 """FSDP2 with optimizer state in momentd: each rank has a store with its rows of every parameter.
 
     momentd --state-dir /nvme/momentd --socket-dir /run/momentd &
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # docs/operating/resuming.md says why
     torchrun --nproc-per-node 2 --max-restarts 10 train_fsdp.py --socket /run/momentd/momentd.sock
 
 Kill any of it and it goes on at the last step that all ranks had finished, with the same bits.

@@ -2,6 +2,7 @@
 parameters out, and each rank has a store with those that it updates.
 
     momentd --state-dir /nvme/momentd --socket-dir /run/momentd &
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # docs/operating/resuming.md says why
     torchrun --nproc-per-node 2 --max-restarts 10 train_zero.py --socket /run/momentd/momentd.sock
 
 Kill any of it and it goes on at the last step that all ranks had finished, with the same bits.

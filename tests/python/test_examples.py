@@ -23,7 +23,12 @@ def run(*command):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": os.fspath(_ROOT / "client" / "python")}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.fspath(_ROOT / "client" / "python"),
+        # docs/operating/resuming.md says why.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
 
 
 def example(name):

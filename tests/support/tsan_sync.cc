@@ -49,13 +49,20 @@ Function Original(const char* qualifier, const char* mangled_member) {
 void Acquire(const void* object) { __tsan_acquire(const_cast<void*>(object)); }
 void Release(const void* object) { __tsan_release(const_cast<void*>(object)); }
 
-// A condition is evaluated with the mutex held, inside Abseil: it acquires the order by itself.
+// A condition is evaluated with the mutex held, inside Abseil, and by whichever thread gives the
+// mutex up: it acquires the order by itself, that of the waiter's own objects too.
 struct OrderedCondition {
+  OrderedCondition(const absl::Mutex* of, const absl::Condition* evaluated)
+      : mutex(of), condition(evaluated) {
+    Release(this);
+  }
+
   const absl::Mutex* mutex;
   const absl::Condition* condition;
 };
 
 bool EvaluateOrdered(OrderedCondition* ordered) {
+  Acquire(ordered);
   Acquire(ordered->mutex);
   const bool result = ordered->condition->Eval();
   Release(ordered->mutex);
@@ -94,7 +101,7 @@ void Mutex::ReaderUnlock() {
 }
 
 void Mutex::Await(const Condition& condition) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   Release(this);
   TSAN_SYNC_ORIGINAL("", "5Mutex5AwaitERKNS0_9ConditionE", void, Mutex*, const Condition&)
   (this, Condition(EvaluateOrdered, &ordered));
@@ -102,7 +109,7 @@ void Mutex::Await(const Condition& condition) {
 }
 
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   Release(this);
   const bool result = TSAN_SYNC_ORIGINAL(
       "", "5Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE", bool, Mutex*,
@@ -112,7 +119,7 @@ bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
 }
 
 bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   Release(this);
   const bool result = TSAN_SYNC_ORIGINAL(
       "", "5Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE", bool, Mutex*, const Condition&,
@@ -122,14 +129,14 @@ bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
 }
 
 void Mutex::LockWhen(const Condition& condition) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   TSAN_SYNC_ORIGINAL("", "5Mutex8LockWhenERKNS0_9ConditionE", void, Mutex*, const Condition&)
   (this, Condition(EvaluateOrdered, &ordered));
   Acquire(this);
 }
 
 bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   const bool result = TSAN_SYNC_ORIGINAL(
       "", "5Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE", bool, Mutex*,
       const Condition&, Duration)(this, Condition(EvaluateOrdered, &ordered), timeout);
@@ -138,7 +145,7 @@ bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
 }
 
 bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
-  OrderedCondition ordered{this, &condition};
+  OrderedCondition ordered(this, &condition);
   const bool result = TSAN_SYNC_ORIGINAL(
       "", "5Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE", bool, Mutex*,
       const Condition&, Time)(this, Condition(EvaluateOrdered, &ordered), deadline);

@@ -12,7 +12,9 @@ namespace moment::store {
 
 inline constexpr int kSegmentCount = 3;  // main, exp_avg, exp_avg_sq
 inline constexpr uint64_t kChecksumUnitBytes = uint64_t{1} << 20;
-inline constexpr uint64_t kMaxBucketElements = 200'000'000;
+// 200 M, and full pages in every type of a segment: so the parts of a tensor that goes on in the
+// next bucket can be mapped one behind the other.
+inline constexpr uint64_t kMaxBucketElements = 200'003'584;
 inline constexpr uint64_t kMaxBucketTensors = 4096;
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{8} << 20;
 

@@ -152,11 +152,39 @@ def test_writing_to_a_state_dict_changes_only_it(daemon):
     assert_same_state(optimizer.state_dict()["state"], expected)
 
 
-def test_tensors_that_span_buckets_are_whole(daemon):
-    pair = make_pair(daemon, lr=1e-2, ours={"bucket_elements": 300})
-    for step in range(3):
-        pair.step(make_loss(step))
-    assert_same_state(pair.ours.state_dict()["state"], pair.theirs.state_dict()["state"])
+@pytest.mark.parametrize("bucket_elements", [4096, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_tensors_that_span_buckets_are_whole(daemon, bucket_elements, dtype):
+    """Mapped, where buckets are of whole pages as those of the default size, and copied otherwise."""
+    model = nn.ParameterDict(
+        {"a": torch.ones(37), "b": torch.ones(5, 4001), "c": torch.ones(11)}
+    )
+    optimizer = ours(daemon, model, bucket_elements=bucket_elements, exp_avg_dtype=dtype)
+    torch.manual_seed(0)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+    expected = {
+        number: {key: value.clone() for key, value in optimizer.state[parameter].items()}
+        for number, parameter in enumerate(model.parameters())
+    }
+    state_dict = optimizer.state_dict()
+    assert_same_state(state_dict["state"], expected)
+    spanning = state_dict["state"][1]["exp_avg"]
+    assert is_mapped(spanning) == (bucket_elements == 4096)
+    spanning.fill_(3)
+    assert_same_state(optimizer.state_dict()["state"], expected)
+    assert (spanning == 3).all()
+
+
+def is_mapped(tensor):
+    """Its memory is that of a bucket's file."""
+    for line in open("/proc/self/maps"):
+        begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+        if begin <= tensor.data_ptr() < end:
+            return ".safetensors" in line
+    raise AssertionError("its memory is nowhere")
 
 
 def test_scalars_empty_and_strided_parameters(daemon):

@@ -45,6 +45,17 @@ TEST_CASE("Buckets: a tensor that fills a bucket exactly leaves none behind", "[
   CHECK(Plan(OneMember({MakeTensor("a", 0, {100}), MakeTensor("b", 0, {1})})).buckets_size() == 2);
 }
 
+TEST_CASE("Buckets: one of the default size is full pages in every type", "[store]") {
+  LayoutRequest request = OneMember({MakeTensor("a", 0, {kMaxBucketElements + 1})}, 0);
+  request.members[0].mutable_segments()->set_exp_avg(v1::DATA_TYPE_BFLOAT16);
+  const v1::Layout layout = Plan(request);
+  REQUIRE(layout.buckets_size() == 2);
+  const BucketGeometry geometry = BuildHeader(layout, layout.buckets(0)).geometry;
+  for (const SegmentGeometry& segment : geometry.segments) {
+    CHECK(segment.length_bytes == kMaxBucketElements * SizeBytes(segment.type));
+  }
+}
+
 TEST_CASE("Buckets: scalars have one element", "[store]") {
   const v1::Layout layout = Plan(OneMember({MakeTensor("a", 0, {})}));
   REQUIRE(layout.buckets_size() == 1);

@@ -108,7 +108,7 @@ TEST_CASE("Layout: what no store can hold is refused by name", "[store]") {
            r.tensors[1].add_shape(1);
          }
        }},
-      {"bucket_elements is 200000001", [](auto& r) { r.bucket_elements = 200'000'001; }},
+      {"bucket_elements is 200003585", [](auto& r) { r.bucket_elements = 200'003'585; }},
       {"more than 65536 buckets",
        [](auto& r) {
          r.bucket_elements = 1;

@@ -1,49 +1,59 @@
-"""Tensors mapped from the bucket files that a pin holds.
+"""Tensors mapped from the bucket files that a pin holds. They may be written to, as loading a
+checkpoint in place does: that changes nothing but them."""
 
-A mapping is private: its pages are the file's until somebody writes to a tensor (loading a
-checkpoint in place does), and then that tensor's own. The file is never touched.
-"""
-
-import mmap
-import os
 import weakref
 
 import torch
 
+from momentd.torch.mapping import can_join, map_file, map_joined
 from momentd.torch.values import dtype_of
-
-_MAP_NORESERVE = 0x4000  # a private mapping of a file larger than the memory is no promise to fill it
 
 
 def map_pin(pin):
     """The tensors of a pin by (tensor, segment), flat. The pin is released with the last of them."""
-    mappings, pieces = {}, {}
+    pieces = {}
     for piece in pin.pieces:
-        if piece.fd not in mappings:
-            mappings[piece.fd] = _map(piece.fd)
-        pieces.setdefault((piece.tensor, piece.segment), []).append(
-            torch.frombuffer(
-                mappings[piece.fd],
-                dtype=dtype_of(piece.type),
-                count=piece.count,
-                offset=piece.offset_bytes,
-            )
+        pieces.setdefault((piece.tensor, piece.segment), []).append(piece)
+    files = _Files(pin)
+    return {key: files.tensor(found) for key, found in pieces.items()}
+
+
+class _Files:
+    """The mappings of a pin: one a file, shared by its tensors, and one for each tensor that lies in
+    several buckets. Each holds the pin."""
+
+    def __init__(self, pin):
+        self._pin = pin
+        self._whole = {}  # by descriptor
+
+    def tensor(self, pieces):
+        if len(pieces) == 1:
+            return self._single(pieces[0])
+        dtype = dtype_of(pieces[0].type)
+        parts = [
+            (piece.fd, piece.offset_bytes, piece.count * dtype.itemsize) for piece in pieces
+        ]
+        if not can_join(parts):  # buckets of a size of the user's own
+            return torch.cat([self._single(piece) for piece in pieces])
+        buffer, begin = map_joined(parts)
+        self._hold(buffer)
+        count = sum(piece.count for piece in pieces)
+        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=begin)
+
+    def _single(self, piece):
+        if piece.fd not in self._whole:
+            self._whole[piece.fd] = map_file(piece.fd)
+            self._hold(self._whole[piece.fd])
+        return torch.frombuffer(
+            self._whole[piece.fd],
+            dtype=dtype_of(piece.type),
+            count=piece.count,
+            offset=piece.offset_bytes,
         )
-    for mapping in mappings.values():
-        weakref.finalize(mapping, _let_go, pin).atexit = False
-    return {key: _join(found) for key, found in pieces.items()}
 
-
-def _map(fd):
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
-    return mmap.mmap(fd, os.fstat(fd).st_size, flags=flags, prot=protection)
+    def _hold(self, buffer):
+        weakref.finalize(buffer, _let_go, self._pin).atexit = False
 
 
 def _let_go(pin):
     """A mapping is gone. A pin that nothing refers to is released."""
-
-
-def _join(found):
-    """A tensor that lies in several buckets is copied together."""
-    return found[0] if len(found) == 1 else torch.cat(found)

@@ -113,7 +113,8 @@ install_torch() {
 install_python() {
   local venv=${MOMENT_VENV:-$root/build/venv}
   local requirements=("$root/deploy/requirements.txt") stamp list=()
-  [ "$with_tests" = 0 ] || requirements+=("$root/tests/requirements.txt")
+  [ "$with_tests" = 0 ] ||
+    requirements+=("$root/deploy/wheel/requirements.txt" "$root/tests/requirements.txt")
   # What is installed already is told by the requirement lines that were, not by asking pip.
   stamp="$venv/.moment-requirements"
   list=("$TORCH")

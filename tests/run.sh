@@ -55,7 +55,7 @@ check_python() {
     echo "run.sh: no Python at $python, the Python tests would be left out: see MOMENT_VENV" >&2
     return 1
   }
-  cat deploy/requirements.txt tests/requirements.txt | "$python" -c '
+  cat deploy/requirements.txt deploy/wheel/requirements.txt tests/requirements.txt | "$python" -c '
 import importlib.metadata, re, sys
 import torch
 names = [re.match(r"[\w.-]+", line).group() for line in sys.stdin if re.match(r"\w", line)]

@@ -1,8 +1,8 @@
 """The Python client of momentd, over the C ABI of libmoment.so.
 
 `momentd.torch` has the optimizers, `momentd.spawn` runs a private daemon, `momentd.Store` is the C
-ABI as an object. The library is found by MOMENTD_LIBRARY, then beside this package, then by the
-system's loader.
+ABI as an object. The library is found by MOMENTD_LIBRARY, then in this package (a wheel has it),
+then where `cmake --install` puts it, then by the system's loader.
 """
 
 from momentd.daemon import Daemon, spawn

@@ -303,7 +303,7 @@ def _candidates():
     if named:
         return [named]
     package = pathlib.Path(__file__).resolve().parent
-    files = [package / _NAME, package / "libmoment.so"]
+    files = [package / "lib" / _NAME]  # of a wheel
     # <prefix>/share/momentd/python/momentd, as `cmake --install` lays it out.
     prefix = package.parents[3]
     libraries = ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}")

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 
-from momentd import _library
+from momentd import _library, _programs
 from momentd.errors import Error, ForkedError
 
 _STOP_SECONDS = 60.0
@@ -51,7 +51,7 @@ class Daemon:
 
 def _find_binary(binary):
     named = binary or os.environ.get("MOMENTD_BINARY")
-    found = named or shutil.which("momentd")
+    found = named or _programs.find("momentd") or shutil.which("momentd")
     if not found or not os.access(found, os.X_OK):
         raise FileNotFoundError(
             f"momentd: no program at {named}" if named else
@@ -112,7 +112,8 @@ def spawn(state_dir, *, socket_dir=None, binary=None, arguments=(), log=None, ti
     state_dir: a directory, made if it is missing.
     socket_dir: where the sockets go; a temporary one by default (a socket's path has at most 107
         bytes).
-    binary: the program; MOMENTD_BINARY, then `momentd` on PATH by default.
+    binary: the program; by default MOMENTD_BINARY, then that of this installation, then `momentd`
+        on PATH.
     arguments: further flags of momentd.
     log: a path for what the daemon prints; shown only if it does not start, by default.
     timeout: seconds to wait for it.

@@ -7,8 +7,13 @@ import sys
 import tempfile
 
 import pytest
+from needs import ToldToCtest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "client" / "python"))
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(ToldToCtest())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from typing import Any, Callable, NoReturn, Optional, Sequence
 
 from momentd import _library
 from momentd.errors import Error
@@ -12,13 +13,13 @@ class Result:
 
     __slots__ = ("done", "status", "message", "failure")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.done = threading.Event()
-        self.status = None
+        self.status: Optional[int] = None
         self.message = ""
-        self.failure = None
+        self.failure: Optional[BaseException] = None
 
-    def run(self, function, arguments):
+    def run(self, function: Callable[..., int], arguments: Sequence[Any]) -> None:
         library = _library.load()
         try:
             self.status = function(*arguments)
@@ -36,11 +37,11 @@ class Caller:
     Ctrl-C until the call ends. Calls from other threads run where they are.
     """
 
-    def __init__(self, cancel):
+    def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
-        self._work = None
+        self._work: Optional["queue.SimpleQueue[Any]"] = None
 
-    def call(self, function, *arguments):
+    def call(self, function: Callable[..., int], *arguments: Any) -> Result:
         result = Result()
         if threading.current_thread() is not threading.main_thread():
             result.run(function, arguments)
@@ -51,11 +52,13 @@ class Caller:
             raise result.failure
         return result
 
-    def close(self):
+    def close(self) -> None:
         if self._work is not None:
             self._work.put(None)
 
-    def _hand_over(self, result, function, arguments):
+    def _hand_over(
+        self, result: Result, function: Callable[..., int], arguments: Sequence[Any]
+    ) -> None:
         if self._work is None:
             self._work = queue.SimpleQueue()
             threading.Thread(
@@ -63,7 +66,7 @@ class Caller:
             ).start()
         self._work.put((result, function, arguments))
 
-    def _wait(self, result):
+    def _wait(self, result: Result) -> None:
         try:
             result.done.wait()
         except BaseException:
@@ -72,7 +75,7 @@ class Caller:
             raise
 
 
-def _serve(work):
+def _serve(work: "queue.SimpleQueue[Any]") -> None:
     while True:
         item = work.get()
         if item is None:
@@ -82,7 +85,7 @@ def _serve(work):
         del item, result, function, arguments
 
 
-def raise_for(result):
+def raise_for(result: Result) -> NoReturn:
     """Raises what a failed call means; Rewound and ForkedError are made by the store."""
     name = _library.load().moment_status_name(result.status).decode()
     raise Error(name, result.message)

@@ -20,6 +20,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from typing import List, Optional, Type, TypeVar, Union
 
 OK = 0
 UNAVAILABLE = 14
@@ -293,12 +294,14 @@ _PROTOTYPES = {
     "moment_cancel": [c_void_p],
 }
 
+Path = Union[str, "os.PathLike[str]"]
 _NAME = "libmoment.so.1"
 _loading = threading.Lock()
-_loaded = None
+_loaded: Optional[ctypes.CDLL] = None
+_Struct = TypeVar("_Struct", bound=ctypes.Structure)
 
 
-def _candidates():
+def _candidates() -> List[str]:
     named = os.environ.get("MOMENTD_LIBRARY")
     if named:
         return [named]
@@ -311,7 +314,7 @@ def _candidates():
     return [str(file) for file in files if file.exists()] + [_NAME]
 
 
-def _open():
+def _open() -> ctypes.CDLL:
     failures = []
     for candidate in _candidates():
         try:
@@ -324,7 +327,7 @@ def _open():
     )
 
 
-def load():
+def load() -> ctypes.CDLL:
     """The library, loaded once, with its prototypes set."""
     global _loaded
     with _loading:
@@ -342,6 +345,6 @@ def load():
         return _loaded
 
 
-def sized(struct):
+def sized(struct: Type[_Struct]) -> _Struct:
     """An instance of a struct that begins with its size."""
     return struct(struct_size=ctypes.sizeof(struct))

@@ -1,7 +1,7 @@
 """C structs as named tuples."""
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, List, NamedTuple, Tuple, Type, TypeVar
 
 
 class Commit(NamedTuple):
@@ -12,15 +12,17 @@ class Commit(NamedTuple):
     unix_time_ns: int
 
 
-def fields(struct, kind):
+_Kind = TypeVar("_Kind", bound=Tuple[Any, ...])
+
+
+def fields(struct: ctypes.Structure, kind: Type[_Kind]) -> _Kind:
     """A C struct as one of the named tuples above."""
-    values = []
-    for name in kind._fields:
+    values: List[Any] = []
+    for name, wanted in kind.__annotations__.items():
         value = getattr(struct, name)
         if isinstance(value, ctypes.Array):
             value = bytes(value)
         elif isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
-        wanted = kind.__annotations__[name]
         values.append(bool(value) if wanted is bool else value)
     return kind(*values)

@@ -7,8 +7,10 @@ import subprocess
 import tempfile
 import threading
 import time
+from typing import IO, List, Optional, Sequence
 
 from momentd import _library, _programs
+from momentd._library import Path
 from momentd.errors import Error, ForkedError
 
 _STOP_SECONDS = 60.0
@@ -18,13 +20,18 @@ _SLICE_SECONDS = 0.25
 class Daemon:
     """A running momentd, made by spawn(); a context manager. `socket` is where it serves."""
 
-    def __init__(self, process, socket, directory):
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        socket: str,
+        directory: Optional["tempfile.TemporaryDirectory[str]"],
+    ) -> None:
         self.process = process
         self.socket = socket
         self._directory = directory
         self._pid = os.getpid()
 
-    def close(self):
+    def close(self) -> None:
         """Stops the daemon: it commits, drains and exits. Calling it again does nothing.
 
         A forked child may call it, too: there it does nothing, the daemon belongs to the parent.
@@ -42,14 +49,14 @@ class Daemon:
             self._directory.cleanup()
             self._directory = None
 
-    def __enter__(self):
+    def __enter__(self) -> "Daemon":
         return self
 
-    def __exit__(self, *failure):
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
 
-def _find_binary(binary):
+def _find_binary(binary: Optional[Path]) -> str:
     named = binary or os.environ.get("MOMENTD_BINARY")
     found = named or _programs.find("momentd") or shutil.which("momentd")
     if not found or not os.access(found, os.X_OK):
@@ -60,7 +67,7 @@ def _find_binary(binary):
     return os.fspath(found)
 
 
-def _tied_to_parent(command):
+def _tied_to_parent(command: List[str]) -> List[str]:
     """The daemon drains and ends when its parent dies, however it dies. The kernel ties it to the
     thread that starts it, so this is done for the main thread only, which lasts as long as the
     process."""
@@ -70,7 +77,7 @@ def _tied_to_parent(command):
     return [setpriv, "--pdeathsig", "TERM", "--", *command]
 
 
-def ping(socket=None, wait=10.0):
+def ping(socket: Optional[Path] = None, wait: float = 10.0) -> None:
     """Returns when the daemon at `socket` (by default $MOMENTD_SOCKET, else that of the node)
     serves. Raises Error("UNAVAILABLE") if it does not within `wait` seconds."""
     library = _library.load()
@@ -88,7 +95,9 @@ def ping(socket=None, wait=10.0):
             raise Error(library.moment_status_name(status).decode(), message)
 
 
-def _await(process, socket, timeout, log):
+def _await(
+    process: "subprocess.Popen[bytes]", socket: str, timeout: float, log: IO[bytes]
+) -> None:
     deadline = time.monotonic() + timeout
     message = ""
     while time.monotonic() < deadline and process.poll() is None:
@@ -106,7 +115,15 @@ def _await(process, socket, timeout, log):
     raise Error("UNAVAILABLE", "\n".join([f"momentd did not start: {message}", *tail]))
 
 
-def spawn(state_dir, *, socket_dir=None, binary=None, arguments=(), log=None, timeout=30.0):
+def spawn(
+    state_dir: Path,
+    *,
+    socket_dir: Optional[Path] = None,
+    binary: Optional[Path] = None,
+    arguments: Sequence[str] = (),
+    log: Optional[Path] = None,
+    timeout: float = 30.0,
+) -> Daemon:
     """Runs momentd on `state_dir` for this process alone and waits until it serves.
 
     state_dir: a directory, made if it is missing.

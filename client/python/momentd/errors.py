@@ -8,7 +8,7 @@ class Error(RuntimeError):
     "RESOURCE_EXHAUSTED", "UNAVAILABLE", "DATA_LOSS", ...; docs/reference/errors.md names the action.
     """
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.code = code
 
@@ -21,7 +21,7 @@ class Rewound(Error):
     resumes.
     """
 
-    def __init__(self, message, sequence):
+    def __init__(self, message: str, sequence: int) -> None:
         super().__init__("REWOUND", message)
         self.sequence = sequence
 
@@ -29,5 +29,7 @@ class Rewound(Error):
 class ForkedError(Error):
     """The store was opened by the parent of this process; only that one may use it."""
 
-    def __init__(self, message="the store was opened by the parent of this process"):
+    def __init__(
+        self, message: str = "the store was opened by the parent of this process"
+    ) -> None:
         super().__init__("FORKED", message)

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import weakref
-from typing import NamedTuple
+from typing import Any, Callable, List, NamedTuple
 
 from momentd import _library as c
 from momentd._structs import Commit, fields
@@ -27,7 +27,7 @@ class PinPiece(NamedTuple):
     fd: int
     offset_bytes: int
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple has a method of this name
 
 
 class Pin:
@@ -45,16 +45,16 @@ class Pin:
     outlive its store.
     """
 
-    def __init__(self, library, handle):
+    def __init__(self, library: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
         self._library = library
         self._pid = os.getpid()
         self._releaser = weakref.finalize(self, _release, library, handle, self._pid)
         info = c.sized(c.PinInfo)
         self._now(library.moment_pin_get_info, handle, ctypes.byref(info))
         self.commit = fields(info.commit, Commit)
-        self.id = info.id.decode()
-        self.size_bytes = info.size_bytes
-        self.steps = list(self._list(library.moment_pin_steps, handle, ctypes.c_uint64))
+        self.id: str = info.id.decode()
+        self.size_bytes: int = info.size_bytes
+        self.steps: List[int] = list(self._list(library.moment_pin_steps, handle, ctypes.c_uint64))
         self.pieces = [
             PinPiece(
                 piece.tensor,
@@ -68,37 +68,37 @@ class Pin:
             for piece in self._list(library.moment_pin_pieces, handle, c.PinPiece)
         ]
 
-    def release(self):
+    def release(self) -> None:
         """Closes the files and gives back what the pin holds on disk. Calling it again does nothing."""
         if os.getpid() != self._pid:
             raise ForkedError("the pin was made by the parent of this process")
         self._releaser()
 
     @property
-    def released(self):
+    def released(self) -> bool:
         return not self._releaser.alive
 
-    def __enter__(self):
+    def __enter__(self) -> "Pin":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *failure: object) -> None:
         self.release()
 
-    def _list(self, function, handle, kind):
+    def _list(self, function: Callable[..., int], handle: ctypes.c_void_p, kind: Any) -> Any:
         count = ctypes.c_size_t()
         self._now(function, handle, None, 0, ctypes.byref(count))
         items = (kind * count.value)()
         self._now(function, handle, items, count.value, ctypes.byref(count))
         return items
 
-    def _now(self, function, *arguments):
+    def _now(self, function: Callable[..., int], *arguments: Any) -> None:
         status = function(*arguments)
         if status != c.OK:
             name = self._library.moment_status_name(status).decode()
             raise Error(name, self._library.moment_last_error().decode("utf-8", "replace"))
 
 
-def _release(library, handle, pid):
+def _release(library: ctypes.CDLL, handle: ctypes.c_void_p, pid: int) -> None:
     # A failure leaves nothing to do: the daemon drops the pin with its session.
     if os.getpid() == pid:
         library.moment_pin_release(ctypes.byref(handle))

@@ -4,10 +4,10 @@ import ctypes
 import os
 import weakref
 from dataclasses import dataclass, field
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from momentd import _library as c
-from momentd._caller import Caller, raise_for
+from momentd._caller import Caller, Result, raise_for
 from momentd._structs import Commit, fields
 from momentd.errors import ForkedError, Rewound
 from momentd.pin import Pin
@@ -136,7 +136,7 @@ class Options:
 
     job: str
     role: str = "model"
-    rank: int = 0
+    rank: Optional[int] = 0  # None: to be set before the store is opened
     members: Sequence[Member] = field(default_factory=lambda: [Member()])
     tensors: Sequence[Tensor] = ()
     positional: bool = False
@@ -146,13 +146,13 @@ class Options:
     bucket_elements: int = 0
     resume: Optional[str] = None
     takeover: bool = False
-    socket: Optional[str] = None
-    state_directory: Optional[str] = None
+    socket: Optional[c.Path] = None
+    state_directory: Optional[c.Path] = None
     device: Optional[str] = None
     connect_for_seconds: float = 10.0
     retry_for_seconds: float = 300.0
 
-    def check(self):
+    def check(self) -> None:
         """Raises ValueError for what no daemon could take."""
         _utf8(self.job), _utf8(self.role)
         _choice(c.PROFILES, self.profile, "profile")
@@ -162,42 +162,42 @@ class Options:
                 raise ValueError(f"{name}={getattr(self, name)}: it cannot be negative")
 
 
-def _text(value):
+def _text(value: Optional[c.Path]) -> Optional[bytes]:
     return None if value is None else os.fsencode(value)
 
 
-def _choice(choices, value, what):
+def _choice(choices: Mapping[Any, int], value: Optional[str], what: str) -> int:
     if value not in choices:
         names = ", ".join(repr(name) for name in choices)
         raise ValueError(f"{what}={value!r}: it must be one of {names}")
     return choices[value]
 
 
-def _runs(indices):
+def _runs(indices: Sequence[int]) -> "ctypes.Array[c.Run]":
     """Sorted tensor indices as an array of runs."""
-    runs = []
+    runs: List[List[int]] = []
     for index in sorted(indices):
         if runs and runs[-1][0] + runs[-1][1] == index:
             runs[-1][1] += 1
         else:
             runs.append([index, 1])
-    return (c.Run * len(runs))(*[tuple(run) for run in runs])
+    return (c.Run * len(runs))(*[c.Run(first, count) for first, count in runs])
 
 
-def _buffers(buffers):
+def _buffers(buffers: Sequence[Buffer]) -> "ctypes.Array[c.Buffer]":
     return (c.Buffer * len(buffers))(
         *[
-            (tensor, _choice(c.SEGMENTS, segment, "segment"), address, kind)
+            c.Buffer(tensor, _choice(c.SEGMENTS, segment, "segment"), address, kind)
             for tensor, segment, address, kind in buffers
         ]
     )
 
 
-def _pointers(addresses):
+def _pointers(addresses: Sequence[Optional[int]]) -> "ctypes.Array[ctypes.c_void_p]":
     return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
-def _open_options(options, keep):
+def _open_options(options: Options, keep: List[Any]) -> c.OpenOptions:
     """The C struct of `options`; what it points to is appended to `keep`."""
     members = (c.Member * len(options.members))()
     for at, member in zip(members, options.members):
@@ -237,7 +237,7 @@ def _open_options(options, keep):
     )
 
 
-def _shard(shard, keep):
+def _shard(shard: Shard, keep: List[Any]) -> c.Shard:
     pieces = (c.ShardPiece * len(shard.pieces))()
     for at, piece in zip(pieces, shard.pieces):
         at.key, at.dimensions = _utf8(piece.key), len(piece.global_shape)
@@ -250,14 +250,16 @@ def _shard(shard, keep):
     return c.Shard(pieces, len(pieces), shard.replica, shard.may_pad)
 
 
-def _utf8(text):
+def _utf8(text: str) -> bytes:
     encoded = text.encode("utf-8", "surrogateescape")
     if b"\0" in encoded:
         raise ValueError(f"a name with a NUL byte: {text!r}")
     return encoded
 
 
-def _close(library, handle, caller, pid):
+def _close(
+    library: ctypes.CDLL, handle: ctypes.c_void_p, caller: Caller, pid: int
+) -> None:
     if os.getpid() == pid:
         library.moment_close(handle)
         caller.close()
@@ -267,12 +269,12 @@ class _Canceller:
     """Ends a call that waits. It does not know the store: the store's finalizer holds it, and would
     keep the store alive for ever."""
 
-    def __init__(self, library, handle):
+    def __init__(self, library: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
         self._library = library
         self._handle = handle
         self.armed = False  # not while the store is being opened or closed: those end by themselves
 
-    def __call__(self):
+    def __call__(self) -> None:
         if self.armed:
             self._library.moment_cancel(self._handle)
 
@@ -280,12 +282,12 @@ class _Canceller:
 class Store:
     """One open store. Threads as in moment.h; ForkedError in a forked child, at once."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options) -> None:
         self._library = c.load()
         self._tensor_count = len(options.tensors)
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
-        self._closer = None
+        self._closer: Optional["weakref.finalize[Any, Any]"] = None
         self._canceller = _Canceller(self._library, self._handle)
         self._caller = Caller(self._canceller)
         try:
@@ -298,8 +300,8 @@ class Store:
             self, _close, self._library, self._handle, self._caller, self._pid
         )
 
-    def _open(self, options):
-        keep = []
+    def _open(self, options: Options) -> None:
+        keep: List[Any] = []
         struct = _open_options(options, keep)
         result = self._caller.call(
             self._library.moment_open, ctypes.byref(struct), ctypes.byref(self._handle)
@@ -307,10 +309,10 @@ class Store:
         if result.status != c.OK:
             self._fail(result)
 
-    def close(self):
+    def close(self) -> None:
         """Commits the last applied step and ends the session. Calling it again does nothing."""
         self._check_process()
-        if self.closed:
+        if self._closer is None or self.closed:
             return
         self._closer.detach()
         self._closer = None
@@ -323,7 +325,7 @@ class Store:
             self._fail(result)
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         return self._closer is None or not self._closer.alive
 
     def info(self) -> Info:
@@ -331,7 +333,7 @@ class Store:
         self._now(self._library.moment_get_info, ctypes.byref(info))
         return fields(info, Info)
 
-    def commits(self):
+    def commits(self) -> List[Commit]:
         """Live commits as of the last open, reconnect or rollback, newest first."""
         count = ctypes.c_size_t()
         self._now(self._library.moment_commits, None, 0, ctypes.byref(count))
@@ -347,14 +349,14 @@ class Store:
         self._now(self._library.moment_blob, data, length.value, ctypes.byref(length))
         return data.raw[: length.value]
 
-    def warnings(self):
+    def warnings(self) -> List[str]:
         length = ctypes.c_size_t()
         self._now(self._library.moment_warnings, None, 0, ctypes.byref(length))
         text = ctypes.create_string_buffer(length.value + 1)
         self._now(self._library.moment_warnings, text, length.value + 1, ctypes.byref(length))
         return text.value.decode("utf-8", "replace").splitlines()
 
-    def added(self):
+    def added(self) -> List[int]:
         """Indices of tensors that this open added to an existing store."""
         count = ctypes.c_size_t()
         self._now(self._library.moment_added, None, 0, ctypes.byref(count))
@@ -362,11 +364,11 @@ class Store:
         self._now(self._library.moment_added, tensors, count.value, ctypes.byref(count))
         return list(tensors)
 
-    def attach(self, addresses: Sequence[int]):
+    def attach(self, addresses: Sequence[Optional[int]]) -> None:
         """Addresses of all parameters, contiguous, in the order of the tensors."""
         self._wait(self._library.moment_attach, _pointers(addresses), len(addresses))
 
-    def detach(self):
+    def detach(self) -> None:
         self._wait(self._library.moment_detach)
 
     def step(
@@ -379,7 +381,7 @@ class Store:
         resend: bool = False,
     ) -> Statistics:
         """One Adam step. `gradients` and `gradient_types` have one entry a tensor."""
-        keep = []
+        keep: List[Any] = []
         array = (c.Group * len(groups))()
         for at, group in zip(array, groups):
             runs = _runs(group.tensors)
@@ -420,19 +422,21 @@ class Store:
         runs = _runs(tensors)
         return self._committing(self._library.moment_refresh, runs, len(runs))
 
-    def refresh_all(self, discard=False, start_sequence=0, blob: bytes = b"") -> Commit:
+    def refresh_all(
+        self, discard: bool = False, start_sequence: int = 0, blob: bytes = b""
+    ) -> Commit:
         return self._committing(
             self._library.moment_refresh_all, discard, start_sequence, blob, len(blob)
         )
 
-    def materialize(self, tensors: Sequence[int] = ()):
+    def materialize(self, tensors: Sequence[int] = ()) -> None:
         runs = _runs(tensors)
         self._wait(self._library.moment_materialize, runs, len(runs))
 
     def rollback(self, sequence: int) -> Commit:
         return self._committing(self._library.moment_rollback, sequence)
 
-    def read(self, buffers: Sequence[Buffer]):
+    def read(self, buffers: Sequence[Buffer]) -> List[int]:
         """Segments of the last applied step -> buffers, all of one state.
 
         A segment of a tensor may stand there once. Returns Adam's t of each buffer's tensor.
@@ -455,7 +459,7 @@ class Store:
         """
         array = _buffers(buffers)
         steps = dict(steps or {})
-        t = (c.TensorSteps * len(steps))(*steps.items())
+        t = (c.TensorSteps * len(steps))(*[c.TensorSteps(*item) for item in steps.items()])
         options = c.WriteOptions(
             struct_size=ctypes.sizeof(c.WriteOptions),
             buffers=array,
@@ -471,7 +475,7 @@ class Store:
         runs, count = self._runs_or_all(tensors)
         return self._committing(self._library.moment_reset_moments, runs, count)
 
-    def digest(self, tensors: Optional[Sequence[int]] = None):
+    def digest(self, tensors: Optional[Sequence[int]] = None) -> List[Digest]:
         """A Digest of each of these tensors (None: of all), by rising index; changes nothing."""
         runs, count = self._runs_or_all(tensors)
         digests = (c.TensorDigest * self._tensor_count)()
@@ -481,7 +485,7 @@ class Store:
         )
         return [fields(digest, Digest) for digest in digests[: found.value]]
 
-    def steps(self):
+    def steps(self) -> List[int]:
         """Adam's t of every tensor."""
         t = (ctypes.c_uint64 * self._tensor_count)()
         count = ctypes.c_size_t()
@@ -489,7 +493,7 @@ class Store:
         return list(t)
 
     @staticmethod
-    def _runs_or_all(tensors):
+    def _runs_or_all(tensors: Optional[Sequence[int]]) -> Tuple[Any, int]:
         if tensors is None:
             return None, 0
         runs = _runs(tensors)
@@ -510,31 +514,31 @@ class Store:
             raise
         return Pin(self._library, handle)
 
-    def _committing(self, function, *arguments):
+    def _committing(self, function: Callable[..., int], *arguments: Any) -> Commit:
         commit = c.Commit()
         self._wait(function, *arguments, ctypes.byref(commit))
         return fields(commit, Commit)
 
-    def _check_process(self):
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedError(
                 "the store was opened by the parent of this process: make the optimizer's calls in "
                 "the training process, not in a forked worker"
             )
 
-    def _check_usable(self):
+    def _check_usable(self) -> None:
         self._check_process()
         if self.closed:
             raise RuntimeError("the store is closed")
 
-    def _wait(self, function, *arguments):
+    def _wait(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call that may take long."""
         self._check_usable()
         result = self._caller.call(function, self._handle, *arguments)
         if result.status != c.OK:
             self._fail(result)
 
-    def _now(self, function, *arguments):
+    def _now(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call that returns at once."""
         self._check_usable()
         status = function(self._handle, *arguments)
@@ -542,7 +546,7 @@ class Store:
             message = self._library.moment_last_error().decode("utf-8", "replace")
             raise RuntimeError(message)
 
-    def _fail(self, result):
+    def _fail(self, result: Result) -> NoReturn:
         if result.status == c.REWOUND:
             raise Rewound(result.message, self.info().sequence)
         if result.status == c.FORKED:

@@ -1,6 +1,13 @@
 """Adam and AdamW with torch's arguments, over momentd."""
 
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import torch
+from torch.optim.optimizer import ParamsT
+
 from momentd.torch.streamed import Streamed
+
+_Number = Union[float, torch.Tensor]
 
 
 class Adam(Streamed):
@@ -32,21 +39,21 @@ class Adam(Streamed):
 
     def __init__(
         self,
-        params,
-        lr=1e-3,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=0,
-        amsgrad=False,
+        params: ParamsT,
+        lr: _Number = 1e-3,
+        betas: Tuple[_Number, _Number] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
         *,
-        foreach=None,
-        maximize=False,
-        capturable=False,
-        differentiable=False,
-        fused=None,
-        decoupled_weight_decay=False,
-        **momentd,
-    ):
+        foreach: Optional[bool] = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: Optional[bool] = None,
+        decoupled_weight_decay: bool = False,
+        **momentd: Any,
+    ) -> None:
         defaults = dict(
             lr=lr,
             betas=betas,
@@ -68,14 +75,14 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params,
-        lr=1e-3,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=1e-2,
-        amsgrad=False,
-        **others,
-    ):
+        params: ParamsT,
+        lr: _Number = 1e-3,
+        betas: Tuple[_Number, _Number] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **others: Any,
+    ) -> None:
         super().__init__(
             params,
             lr,
@@ -87,7 +94,7 @@ class AdamW(Adam):
             **others,
         )
 
-    def _adopt_groups(self, groups):
+    def _adopt_groups(self, groups: List[Dict[str, Any]]) -> None:
         """Whatever was loaded, weight decay acts on the parameter: torch's rule."""
         for group in groups:
             group["decoupled_weight_decay"] = True

@@ -1,5 +1,7 @@
 """momentd.resume(): a run goes on where it was interrupted."""
 
+from typing import Any, Callable, Optional, Sequence, Union
+
 import torch
 
 from momentd.torch.ranks import agree, start_of
@@ -8,7 +10,16 @@ from momentd.torch.trainer_state import TrainerState
 from momentd.torch.zero import is_zero, send_parameters
 
 
-def resume(model, optimizer, state=None, *, group=None, sequence=None, finish=None, **objects):
+def resume(
+    model: torch.nn.Module,
+    optimizer: Union[Any, Sequence[Any]],
+    state: Optional[TrainerState] = None,
+    *,
+    group: Optional["torch.distributed.ProcessGroup"] = None,
+    sequence: Optional[int] = None,
+    finish: Optional[Callable[[], None]] = None,
+    **objects: Any,
+) -> Optional[int]:
     """Brings a run back to where it was interrupted; call it once on every rank, after everything
     is built and before the first iteration, in a new run too.
 
@@ -63,7 +74,7 @@ def _bring_back(streamed, sequence, group):
     return [one.resume(where) for one, where in zip(streamed, sequences)][-1]
 
 
-def find_streamed(optimizer):
+def find_streamed(optimizer: Any) -> Streamed:
     """momentd's optimizer within the wrappers of torch.distributed, accelerate and Lightning."""
     inner = optimizer
     while not isinstance(inner, Streamed):

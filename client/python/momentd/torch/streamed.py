@@ -3,12 +3,16 @@
 import inspect
 import os
 import weakref
+from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, TypeVar, Union
 
 import torch
+from torch.optim.optimizer import ParamsT
 
+from momentd._library import Path
+from momentd._structs import Commit
 from momentd.daemon import ping
 from momentd.errors import ForkedError
-from momentd.store import Options
+from momentd.store import Info, Options, Statistics
 from momentd.torch.access import StateAccess
 from momentd.torch.hyperparameters import check_defaults
 from momentd.torch.names import Names
@@ -23,7 +27,11 @@ from momentd.torch.values import check_moment
 from momentd.torch.zero import check_names, drop_arguments
 
 
-def _unless_none(result, otherwise):
+_Result = TypeVar("_Result")
+_Groups = List[Dict[str, Any]]
+
+
+def _unless_none(result: Optional[_Result], otherwise: _Result) -> _Result:
     return otherwise if result is None else result
 
 
@@ -33,34 +41,34 @@ class Streamed(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params,
-        defaults,
+        params: ParamsT,
+        defaults: Dict[str, Any],
         *,
-        job,
-        role="model",
-        rank=None,
-        resume=None,
-        socket=None,
-        module=None,
-        exp_avg_dtype=torch.float32,
-        exp_avg_sq_dtype=torch.float32,
-        commit_every=1,
-        blob=None,
-        blob_limit_bytes=1 << 20,
-        bucket_elements=0,
-        takeover=False,
-        state_directory=None,
-        profile=None,
-        connect_for=10.0,
-        retry_for=300.0,
-        replicas=False,
-    ):
+        job: str,
+        role: str = "model",
+        rank: Optional[int] = None,
+        resume: Optional[str] = None,
+        socket: Optional[Path] = None,
+        module: Optional[torch.nn.Module] = None,
+        exp_avg_dtype: torch.dtype = torch.float32,
+        exp_avg_sq_dtype: torch.dtype = torch.float32,
+        commit_every: int = 1,
+        blob: Union[Callable[[], bytes], TrainerState, None] = None,
+        blob_limit_bytes: int = 1 << 20,
+        bucket_elements: int = 0,
+        takeover: bool = False,
+        state_directory: Optional[Path] = None,
+        profile: Optional[str] = None,
+        connect_for: float = 10.0,
+        retry_for: float = 300.0,
+        replicas: bool = False,
+    ) -> None:
         check_defaults(defaults)
         self._process = os.getpid()
         self._names = Names(module)
         self.blob = blob
-        self._state = None
-        self.last_statistics = None
+        self._state: Any = None  # a StreamedState, once torch's constructor is done
+        self.last_statistics: Optional[Statistics] = None
         super().__init__(params, defaults)
         options = Options(
             job=job,
@@ -84,8 +92,10 @@ class Streamed(torch.optim.Optimizer):
         }
         own = weakref.ref(self)  # no cycle: the session ends with the last reference to the optimizer
 
-        def groups():
-            return own().param_groups
+        def groups() -> _Groups:
+            optimizer = own()
+            assert optimizer is not None  # it outlives its session
+            return optimizer.param_groups
 
         self._session = Session(options, moment_dtypes, self._names, groups, replicas)
         access = StateAccess(self._session)
@@ -95,17 +105,18 @@ class Streamed(torch.optim.Optimizer):
 
     # What torch keeps in the optimizer, and we do not.
 
-    @property
-    def state(self):
-        return self._state
+    @property  # type: ignore[override]
+    def state(self) -> StreamedState:
+        state: StreamedState = self._state
+        return state
 
     @state.setter
-    def state(self, value):
+    def state(self, value: object) -> None:
         if self._state is not None:
             raise TypeError("the state of this optimizer lives in momentd and cannot be assigned")
 
     @torch._disable_dynamo
-    def state_dict(self, *, reference=False):
+    def state_dict(self, *, reference: bool = False) -> Dict[str, Any]:
         """As torch's: `state`, by number of the parameter, and `param_groups`.
 
         The tensors are mapped from files that are pinned for as long as one of them lives. They are
@@ -120,12 +131,12 @@ class Streamed(torch.optim.Optimizer):
         drop_arguments(self.param_groups, _ARGUMENTS)
         make = self._state_dicts.refer if reference else self._state_dicts.make
         state_dict = make(self.param_groups)
-        for hook in self._optimizer_state_dict_post_hooks.values():
-            state_dict = _unless_none(hook(self, state_dict), state_dict)
+        for post_hook in self._optimizer_state_dict_post_hooks.values():
+            state_dict = _unless_none(post_hook(self, state_dict), state_dict)
         return state_dict
 
     @torch._disable_dynamo
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As torch's, of what state_dict() of this or of torch's own optimizer returned. Raises
         ValueError for what does not fit, and then nothing is changed."""
         self._check_process()
@@ -135,25 +146,25 @@ class Streamed(torch.optim.Optimizer):
         groups = merge_groups(self.param_groups, state_dict["param_groups"])
         self._state_dicts.load(state_dict, self.param_groups)
         self._adopt_groups(groups)
-        for hook in self._optimizer_load_state_dict_post_hooks.values():
-            hook(self)
+        for post_hook in self._optimizer_load_state_dict_post_hooks.values():
+            post_hook(self)
 
-    def _adopt_groups(self, groups):
+    def _adopt_groups(self, groups: _Groups) -> None:
         self.param_groups = groups
 
-    def __getstate__(self):
+    def __getstate__(self) -> NoReturn:
         raise TypeError(
             "an optimizer whose state lives in momentd cannot be copied or pickled: state_dict() has "
             "its state, and a second optimizer needs a store of its own"
         )
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Dict[int, Any]) -> NoReturn:
         self.__getstate__()
 
     # Groups and steps.
 
     @torch._disable_dynamo
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As torch's. With the store open, it is opened again with the parameters that came in."""
         self._check_process()
         super().add_param_group(param_group)
@@ -169,14 +180,16 @@ class Streamed(torch.optim.Optimizer):
             self._names.forget_beyond(self.param_groups)
             raise
 
-    def _check_kinds(self, group):
+    def _check_kinds(self, group: Dict[str, Any]) -> None:
         names = self._names.of(self.param_groups)[len(self.param_groups) - 1]
         for parameter, name in zip(group["params"], names):
             if parameter.requires_grad:
                 check_kind(parameter, name)
 
     @torch._disable_dynamo
-    def step(self, closure=None, *, blob=None):
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, *, blob: Optional[bytes] = None
+    ) -> Any:
         """One step, as torch's; returns the closure's loss.
 
         blob: bytes to keep with the step (at most blob_limit_bytes), for resume(); else what the
@@ -193,7 +206,7 @@ class Streamed(torch.optim.Optimizer):
             self.last_statistics = self._session.step(self._blob_bytes(blob))
         return loss
 
-    def _blob_bytes(self, blob, skipped=False):
+    def _blob_bytes(self, blob: Optional[bytes], skipped: bool = False) -> bytes:
         if blob is None and isinstance(self.blob, TrainerState):
             blob = self.blob.capture(skipped)
         elif blob is None:
@@ -202,13 +215,17 @@ class Streamed(torch.optim.Optimizer):
 
     # What goes beyond torch.
 
-    def open(self):
+    def open(self) -> None:
         """Opens the store now, with the parameters that the groups hold. Else the first of step(),
         resume(), load_state_dict() and the calls below does it. Calling it again does nothing."""
         self._check_process()
         self._session.open()
 
-    def resume(self, sequence=None, group=None):
+    def resume(
+        self,
+        sequence: Optional[int] = None,
+        group: Optional["torch.distributed.ProcessGroup"] = None,
+    ) -> Optional[bytes]:
         """Goes on where the store stands: parameters and moments are those of its last step.
 
         sequence: go back to this live commit instead.
@@ -221,18 +238,18 @@ class Streamed(torch.optim.Optimizer):
         self.open()
         return self._session.resume(sequence, group)
 
-    def flush(self):
+    def flush(self) -> int:
         """Returns when the last step is committed (it survives a crash of anything); its sequence."""
         self.open()
         self._session.settle()
         return self._session.store.flush().sequence
 
-    def skip(self, *, blob=None):
+    def skip(self, *, blob: Optional[bytes] = None) -> int:
         """A step without an update: the sequence advances, nothing else. Returns the sequence."""
         self.open()
         return self._session.skip(self._blob_bytes(blob, skipped=True))
 
-    def refresh(self, parameters=None):
+    def refresh(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
         """Brings parameters that were changed outside of step() to the daemon; all by default.
 
         Needed only for changes that torch does not count, such as writes through `parameter.data` or
@@ -245,26 +262,26 @@ class Streamed(torch.optim.Optimizer):
             self._session.refresh(indices)
 
     @property
-    def blob_limit_bytes(self):
+    def blob_limit_bytes(self) -> int:
         """The most that a blob may have."""
         return self._session.options.blob_limit_bytes
 
     @property
-    def sequence(self):
+    def sequence(self) -> int:
         """The number of the last step."""
         return self.info().sequence
 
-    def info(self):
+    def info(self) -> Info:
         """Where the store stands: sequence, device, engine, reserved bytes, reconnects."""
         self.open()
         return self._session.store.info()
 
-    def commits(self):
+    def commits(self) -> List[Commit]:
         """Live commits as of opening, newest first."""
         self.open()
         return self._session.store.commits()
 
-    def close(self):
+    def close(self) -> None:
         """Commits the last step and ends the session. Calling it again does nothing."""
         self._check_process()
         if self._opened and not self._session.store.closed:
@@ -272,11 +289,11 @@ class Streamed(torch.optim.Optimizer):
             self._session.store.close()
 
     @property
-    def _opened(self):
+    def _opened(self) -> bool:
         session = self.__dict__.get("_session")  # none while torch's constructor adds its groups
         return session is not None and session.store is not None
 
-    def _check_process(self):
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise ForkedError(
                 "the optimizer was made by the parent of this process: make its calls in the "

@@ -2,6 +2,7 @@
 
 import itertools
 import numbers
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 import torch
 
@@ -30,25 +31,25 @@ class TrainerState:
 
     def __init__(
         self,
-        model=None,
+        model: Optional[torch.nn.Module] = None,
         *,
-        scheduler=None,
-        scaler=None,
-        loader=None,
-        keep=(),
-        rebuilt=(),
-        random=True,
-        **objects,
-    ):
-        self.values = {}
-        self.schedulers = []
-        self.scaler = None
+        scheduler: Any = None,
+        scaler: Optional[torch.amp.GradScaler] = None,
+        loader: Any = None,
+        keep: Iterable[str] = (),
+        rebuilt: Iterable[str] = (),
+        random: bool = True,
+        **objects: Any,
+    ) -> None:
+        self.values: Dict[str, Any] = {}
+        self.schedulers: List[Any] = []
+        self.scaler: Optional[torch.amp.GradScaler] = None
         self._random = random
-        self._objects = {}
-        self._optimizers = []
-        self._store = None
-        self._devices = []
-        self._last_schedules = None
+        self._objects: Dict[str, Any] = {}
+        self._optimizers: Sequence[Any] = []
+        self._store: Any = None
+        self._devices: List[torch.device] = []
+        self._last_schedules: Any = None
         self._untrained = Untrained()
         self.register(
             model=model,
@@ -63,14 +64,14 @@ class TrainerState:
     def register(
         self,
         *,
-        model=None,
-        scheduler=None,
-        scaler=None,
-        loader=None,
-        keep=(),
-        rebuilt=(),
-        **objects,
-    ):
+        model: Optional[torch.nn.Module] = None,
+        scheduler: Any = None,
+        scaler: Optional[torch.amp.GradScaler] = None,
+        loader: Any = None,
+        keep: Iterable[str] = (),
+        rebuilt: Iterable[str] = (),
+        **objects: Any,
+    ) -> None:
         """Adds objects, by the names of the constructor's arguments; before the first step. Those
         that are registered already may be named again."""
         self._untrained.add(model, keep, rebuilt)
@@ -88,7 +89,7 @@ class TrainerState:
         for name, value in objects.items():
             self._add(name, value)
 
-    def bind(self, optimizers, store):
+    def bind(self, optimizers: Sequence[Any], store: Any) -> None:
         """The optimizers whose groups are kept, and the one of momentd that the bytes go with,
         which may be within the last. ValueError where the model holds what neither the stores nor
         this object keep."""
@@ -99,11 +100,11 @@ class TrainerState:
         self._devices = random_state.devices_of(parameters)
         self._untrained.check(self._streamed())
 
-    def __call__(self):
+    def __call__(self) -> bytes:
         """The bytes to keep with a step that updates the parameters."""
         return self.capture(skipped=False)
 
-    def capture(self, skipped):
+    def capture(self, skipped: bool) -> bytes:
         """The bytes to keep with a step; `skipped`: one without an update."""
         if self._store is None:
             raise RuntimeError(
@@ -126,12 +127,12 @@ class TrainerState:
             state["random"] = random_state.capture(self._devices)
         return blob.encode(state, "state")
 
-    def kept_bytes(self):
+    def kept_bytes(self) -> Dict[str, int]:
         """The size of the buffers and parameters that are kept, by name."""
         kept = self._untrained.kept(self._streamed())
         return {name: value.numel() * value.element_size() for name, value in kept.items()}
 
-    def restore(self, data):
+    def restore(self, data: bytes) -> bool:
         """Sets everything to what capture() found; the generators last. Returns whether the step
         was skipped. The parameters must be back already."""
         state = blob.decode(data)

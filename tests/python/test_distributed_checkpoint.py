@@ -223,3 +223,30 @@ def _zero_state(rank, socket, steps):
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_zero_consolidates_and_loads(ranks, scratch, daemon):
     run_ranks(scratch, ranks, _zero_state, daemon.socket, 3)
+
+
+def _zero_through_checkpoint(rank, socket):
+    from torch.distributed.checkpoint import state_dict as checkpoint
+
+    net, model = make_parallel()
+    optimizer = zero(net, momentd.torch.AdamW, job="job", socket=socket, module=net)
+    train(model, optimizer, rank, range(2))
+    optimizer.zero_grad()
+    store = optimizer.optim._session.store
+    digests, trained = store.digest(), parameters(net)
+    empty = {"state": {}, "param_groups": []}
+    for ask in (
+        lambda: checkpoint.get_optimizer_state_dict(net, optimizer),
+        lambda: checkpoint.set_optimizer_state_dict(net, optimizer, empty),
+    ):
+        with pytest.raises(RuntimeError, match="Use consolidate_state_dict"):
+            ask()
+        optimizer.zero_grad()
+    assert store.digest() == digests
+    assert all(torch.equal(one, other) for one, other in zip(parameters(net), trained))
+    optimizer.step()  # a learning rate of 0 alone is nothing to refuse
+    optimizer.optim.close()
+
+
+def test_zero_is_refused_by_checkpoints_that_would_step_it(scratch, daemon):
+    run_ranks(scratch, 2, _zero_through_checkpoint, daemon.socket)

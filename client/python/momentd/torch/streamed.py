@@ -24,7 +24,7 @@ from momentd.torch.tensors import check_kind
 from momentd.torch.torch_form import merge_groups
 from momentd.torch.trainer_state import TrainerState
 from momentd.torch.values import check_moment
-from momentd.torch.zero import check_names, drop_arguments
+from momentd.torch.zero import check_names, drop_arguments, refuse_invented_step
 
 
 _Result = TypeVar("_Result")
@@ -196,6 +196,7 @@ class Streamed(torch.optim.Optimizer):
             constructor's `blob` returns.
         """
         self._check_process()
+        refuse_invented_step(self.param_groups)
         loss = None
         if closure is not None:
             with torch.enable_grad():

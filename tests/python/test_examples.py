@@ -43,6 +43,13 @@ def test_train_goes_on_where_it_ended(scratch):
     assert rest == ["resumed after step 75", *whole[1:]]
 
 
+def test_a_run_goes_to_momentd_and_back(scratch):
+    lines = run(sys.executable, example("to_torch_and_back.py"), "--state-dir", scratch / "state")
+    stages = 4 * ["torch"] + 4 * ["momentd"] + 4 * ["torch"]
+    assert [line.split()[1] for line in lines[1:13]] == stages
+    assert lines[-1].endswith(": equal bit for bit")
+
+
 _TORCHRUN = [
     sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
 ]
@@ -64,12 +71,15 @@ def test_torchrun_restarts_what_was_killed(scratch, daemon):
     """kill -9 of a rank, at the first line that the job prints."""
     command = [*_TORCHRUN, "--max-restarts", "3", os.fspath(example("train_fsdp.py")),
                "--socket", daemon.socket, "--steps", "300"]
-    job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    log = open(scratch / "torchrun", "w")
+    job = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+    )
     lines = [job.stdout.readline().strip()]
     ranks = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     os.kill(int(ranks[1]), signal.SIGKILL)
     lines += job.stdout.read().splitlines()
-    assert job.wait() == 0, lines
+    assert job.wait() == 0, [*lines, (scratch / "torchrun").read_text()]
     (resumed,) = [line for line in lines if line.startswith("resumed after step")]
     assert 49 <= int(resumed.split()[-1]) < 300
     losses = {}

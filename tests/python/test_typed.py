@@ -24,8 +24,8 @@ _PACKAGE = pathlib.Path(momentd.__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def mypy(tmp_path_factory):
-    """Runs mypy with these arguments; returns what it says. Most of its time goes into reading torch,
-    which is kept for the next run."""
+    """Runs mypy with these arguments; returns what it says. Most of its time goes into reading
+    torch, which is kept for the next run."""
     fixed = ["--python-version", "3.10", "--cache-dir", tmp_path_factory.mktemp("mypy")]
 
     def run(*arguments):

@@ -6,55 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/device/adam_constants.h"
-#include "daemon/device/segment_types.h"
+#include "daemon/device/chunk_check.h"
 
 namespace moment::device {
 namespace {
 
-bool Computes(Profile profile) {
-  return profile == Profile::kTorchCpu || profile == Profile::kTorchCpuIeee;
-}
-
-absl::Status CheckSegments(const ChunkWork& work) {
-  if (work.in.data[kMain] == nullptr) {
-    return absl::InvalidArgumentError("chunk without mains");
-  }
-  if (work.op == ChunkOp::kMaterialize) {
-    return absl::OkStatus();
-  }
-  for (int s = 0; s < kSegmentCount; ++s) {
-    const bool reads = s == kMain || !work.moments_zero;
-    const bool writes = !OnlyReads(work.op);
-    if ((writes && work.out.data[s] == nullptr) || (reads && work.in.data[s] == nullptr)) {
-      return absl::InvalidArgumentError(absl::StrCat("chunk without memory of segment ", s));
+absl::Status CheckPlaces(const ChunkWork& work) {
+  for (const Run& run : work.runs) {
+    if (run.gradient_place != Place::kHost || run.parameter_place != Place::kHost) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "run of tensor ", run.tensor, ": the host device cannot reach memory of a GPU"));
     }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckRun(const ChunkWork& work, const Run& run, uint64_t previous_end) {
-  const auto refuse = [&run](absl::string_view reason) {
-    return absl::InvalidArgumentError(absl::StrCat("run of tensor ", run.tensor, ": ", reason));
-  };
-  if (run.first < previous_end || run.first > work.elements ||
-      run.count > work.elements - run.first) {
-    return refuse("out of order or outside of its chunk");
-  }
-  const bool by_buffers = work.op == ChunkOp::kRead || work.op == ChunkOp::kWrite;
-  if (!run.participates || run.count == 0 || by_buffers) {
-    return absl::OkStatus();
-  }
-  if (run.parameter == nullptr) {
-    return refuse("no parameter buffer");
-  }
-  if (work.op != ChunkOp::kAdam) {
-    return absl::OkStatus();
-  }
-  if (run.gradient == nullptr) {
-    return refuse("no gradient buffer");
-  }
-  if (run.hyperparameters >= work.hyperparameters.size() || run.t == 0) {
-    return refuse("no such hyperparameters, or a step of zero");
   }
   return absl::OkStatus();
 }
@@ -235,18 +197,12 @@ class Piece {
 }  // namespace
 
 absl::Status CheckWork(const ChunkWork& work) {
-  if (!Computes(work.profile)) {
+  if (work.profile != Profile::kTorchCpu && work.profile != Profile::kTorchCpuIeee) {
     return absl::InvalidArgumentError(
         "the host device computes the profiles torch-cpu and torch-cpu-ieee");
   }
-  MOMENT_RETURN_IF_ERROR(CheckSegmentTypes(work.segment_types));
-  MOMENT_RETURN_IF_ERROR(CheckSegments(work));
-  uint64_t previous_end = 0;
-  for (const Run& run : work.runs) {
-    MOMENT_RETURN_IF_ERROR(CheckRun(work, run, previous_end));
-    previous_end = run.first + run.count;
-  }
-  return absl::OkStatus();
+  MOMENT_RETURN_IF_ERROR(CheckPlaces(work));
+  return CheckChunk(work);
 }
 
 void RunPiece(const ChunkWork& work, InstructionSet set, uint64_t begin, uint64_t end) {

@@ -18,6 +18,12 @@ struct ChunkView {
   std::byte* data[kSegmentCount] = {};
 };
 
+// Where a pointer of a run points.
+enum class Place : uint8_t {
+  kHost,
+  kDevice,  // memory of the GPU that computes
+};
+
 // Consecutive elements of one tensor within a chunk, with the trainer's memory for them.
 struct Run {
   uint32_t tensor = 0;           // store index
@@ -31,7 +37,10 @@ struct Run {
   void* parameter = nullptr;
   DataType gradient_type = DataType::kFloat32;
   DataType parameter_type = DataType::kFloat32;
-  // kRead and kWrite: the trainer's memory of each segment, likewise; null: it is left alone.
+  Place gradient_place = Place::kHost;
+  Place parameter_place = Place::kHost;
+  // kRead and kWrite: the trainer's memory of each segment, on the host, likewise; null: it is left
+  // alone.
   void* buffers[kSegmentCount] = {};
   DataType buffer_types[kSegmentCount] = {};
 };
@@ -88,6 +97,15 @@ class Device {
   virtual int concurrency() const = 0;
 
   virtual void Submit(ChunkWork* work) = 0;
+
+  // Host memory that chunks and runs will lie in until it is unregistered: a GPU pins it, and
+  // copies run at full speed. Memory that is not registered works too, slowly. `memory` is aligned
+  // to 4096; no chunk may be in work when it is unregistered.
+  virtual absl::Status RegisterMemory(std::span<std::byte> memory) {
+    static_cast<void>(memory);
+    return absl::OkStatus();
+  }
+  virtual void UnregisterMemory(std::span<std::byte> memory) { static_cast<void>(memory); }
 };
 
 }  // namespace moment::device

@@ -39,9 +39,11 @@ void FrameGrant::Count(FrameState from, FrameState to) {
   pool_.counters_[static_cast<size_t>(to)].fetch_add(1, std::memory_order_relaxed);
 }
 
-FramePool::FramePool(uint64_t budget_bytes, uint64_t slab_bytes)
+FramePool::FramePool(uint64_t budget_bytes, uint64_t slab_bytes,
+                     std::vector<device::Device*> devices)
     : budget_bytes_(base::RoundDown(budget_bytes, base::kIoAlignment)),
-      slab_bytes_(base::RoundUp(std::max<uint64_t>(slab_bytes, 1), base::kIoAlignment)) {}
+      slab_bytes_(base::RoundUp(std::max<uint64_t>(slab_bytes, 1), base::kIoAlignment)),
+      devices_(std::move(devices)) {}
 
 FramePool::~FramePool() = default;
 
@@ -60,8 +62,12 @@ absl::Status FramePool::Admit(FrameGrant& grant) {
   if (minimum_bytes <= budget_bytes_) {
     grants_.push_back(&grant);
     ShareOut();
+    slab_error_ = absl::OkStatus();
     auto has_minimum = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return HasMinimum(grant); };
-    if (mutex_.AwaitWithTimeout(absl::Condition(&has_minimum), kGiveBackTimeout)) {
+    // Memory that the system or a device refuses is not waited for.
+    if (HasMinimum(grant) ||
+        (slab_error_.ok() &&
+         mutex_.AwaitWithTimeout(absl::Condition(&has_minimum), kGiveBackTimeout))) {
       return absl::OkStatus();
     }
     std::erase(grants_, &grant);
@@ -70,7 +76,8 @@ absl::Status FramePool::Admit(FrameGrant& grant) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "the frame pool of ", budget_bytes_, " bytes (host_memory) has no room for ",
       grant.demand_.minimum, " frames of ", grant.demand_.frame_bytes, " bytes beside ",
-      grants_.size(), " other stores; raise host_memory or close a store"));
+      grants_.size(), " other stores; raise host_memory or close a store",
+      slab_error_.ok() ? "" : absl::StrCat(" (", slab_error_.message(), ")")));
 }
 
 bool FramePool::HasMinimum(const FrameGrant& grant) {
@@ -147,19 +154,28 @@ bool FramePool::AddSlab(uint64_t at_least) {
   if (bytes < at_least || bytes == 0) {
     return false;
   }
-  auto slab = base::AlignedBuffer::Allocate(bytes);
+  auto slab = MakeSlab(bytes, devices_);
+  slab_error_ = slab.status();
   if (!slab.ok()) {
     return false;
   }
   allocated_bytes_ += bytes;
-  free_[slab->data()] = bytes;
+  free_[slab->memory.data()] = bytes;
   slabs_.push_back(*std::move(slab));
   return true;
 }
 
+absl::StatusOr<FramePool::Slab> FramePool::MakeSlab(uint64_t bytes,
+                                                    const std::vector<device::Device*>& devices) {
+  MOMENT_ASSIGN_OR_RETURN(base::AlignedBuffer memory, base::AlignedBuffer::Allocate(bytes));
+  MOMENT_ASSIGN_OR_RETURN(device::MemoryRegistration registration,
+                          device::MemoryRegistration::Create(devices, memory.span()));
+  return Slab{std::move(memory), std::move(registration)};
+}
+
 bool FramePool::InOneSlab(const std::byte* first, const std::byte* second) const {
-  return std::any_of(slabs_.begin(), slabs_.end(), [&](const base::AlignedBuffer& slab) {
-    return first >= slab.data() && second < slab.data() + slab.size();
+  return std::any_of(slabs_.begin(), slabs_.end(), [&](const Slab& slab) {
+    return first >= slab.memory.data() && second < slab.memory.data() + slab.memory.size();
   });
 }
 

@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/memory.h"
+#include "daemon/device/device.h"
+#include "daemon/device/memory_registration.h"
 #include "daemon/pipeline/frame.h"
 #include "moment/v1/admin.pb.h"
 
@@ -60,7 +62,8 @@ class FrameGrant {
 // anew whenever a store comes or goes. Thread-safe.
 class FramePool {
  public:
-  FramePool(uint64_t budget_bytes, uint64_t slab_bytes);
+  // Slabs are registered with the devices, which outlive the pool.
+  FramePool(uint64_t budget_bytes, uint64_t slab_bytes, std::vector<device::Device*> devices = {});
   ~FramePool();  // all grants are gone
 
   // Waits for the others to give back what they hold beyond their new allowance.
@@ -72,6 +75,11 @@ class FramePool {
  private:
   friend class FrameGrant;
 
+  struct Slab {
+    base::AlignedBuffer memory;
+    device::MemoryRegistration registration;
+  };
+
   absl::Status Admit(FrameGrant& grant);
   void ShareOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::byte* Allocate(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -80,15 +88,18 @@ class FramePool {
   bool InOneSlab(const std::byte* first, const std::byte* second) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AddSlab(uint64_t at_least) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::StatusOr<Slab> MakeSlab(uint64_t bytes, const std::vector<device::Device*>& devices);
   bool HasMinimum(const FrameGrant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close(FrameGrant* grant);
 
   const uint64_t budget_bytes_;
   const uint64_t slab_bytes_;
+  const std::vector<device::Device*> devices_;
   std::array<std::atomic<uint64_t>, kFrameStates> counters_ = {};
   mutable absl::Mutex mutex_;
   uint64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<base::AlignedBuffer> slabs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Slab> slabs_ ABSL_GUARDED_BY(mutex_);
+  absl::Status slab_error_ ABSL_GUARDED_BY(mutex_);              // of the last attempt to add one
   std::map<std::byte*, uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // extents by address
   std::vector<FrameGrant*> grants_ ABSL_GUARDED_BY(mutex_);
 };

@@ -24,7 +24,7 @@ class NodeImpl : public Node {
   NodeImpl(const NodeOptions& options, base::WorkerPool& workers)
       : options_(options),
         workers_(workers),
-        frames_(options.host_memory_bytes, options.slab_bytes) {}
+        frames_(options.host_memory_bytes, options.slab_bytes, options.devices) {}
 
   void AddStateDirectory(const std::string& path, io::IoEngine& engine) override {
     absl::MutexLock lock(&mutex_);

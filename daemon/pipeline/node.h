@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/base/worker_pool.h"
+#include "daemon/device/device.h"
 #include "daemon/io/io_engine.h"
 #include "moment/v1/admin.pb.h"
 
@@ -19,6 +20,8 @@ struct NodeOptions {
   uint64_t host_memory_bytes = uint64_t{1} << 30;  // budget of the frame pool, all stores together
   uint64_t slab_bytes = uint64_t{1} << 30;
   uint32_t io_depth = 16;  // transfers in flight per state directory
+  // Those that the pool's memory is registered with; they outlive the node.
+  std::vector<device::Device*> devices;
 };
 
 // What the stores of one process share. Thread-safe. Outlives its pipelines; the engines and the

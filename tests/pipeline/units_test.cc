@@ -2,6 +2,7 @@
 #include <set>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "daemon/device/device.h"
 #include "daemon/io/simulated_disk.h"
 #include "daemon/pipeline/chunk_plan.h"
 #include "daemon/pipeline/frame_pool.h"
@@ -166,6 +167,63 @@ TEST_CASE("FramePool: minima beyond the budget are refused by name", "[pipeline]
   CHECK(second.status().code() == absl::StatusCode::kResourceExhausted);
   CHECK_THAT(std::string(second.status().message()), Catch::Matchers::Contains("host_memory"));
   CHECK((*first)->allowed() == 5);
+}
+
+// A device that keeps account of what is registered with it, and refuses beyond a limit.
+class RegisteringDevice : public device::Device {
+ public:
+  explicit RegisteringDevice(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  const std::string& name() const override { return name_; }
+  std::string Describe() const override { return name_; }
+  bool Supports(device::Profile) const override { return true; }
+  device::Profile default_profile() const override { return device::Profile::kTorchCuda; }
+  int concurrency() const override { return 1; }
+  void Submit(device::ChunkWork*) override {}
+
+  absl::Status RegisterMemory(std::span<std::byte> memory) override {
+    if (registered_bytes_ + memory.size() > limit_bytes_) {
+      return absl::InternalError("cannot pin");
+    }
+    registered_bytes_ += memory.size();
+    return absl::OkStatus();
+  }
+  void UnregisterMemory(std::span<std::byte> memory) override {
+    registered_bytes_ -= memory.size();
+  }
+
+  uint64_t registered_bytes() const { return registered_bytes_; }
+
+ private:
+  const std::string name_ = "GPU-1";
+  const uint64_t limit_bytes_;
+  uint64_t registered_bytes_ = 0;
+};
+
+TEST_CASE("FramePool: its slabs are registered with the devices while it lives", "[pipeline]") {
+  RegisteringDevice one(100 * kMiB);
+  RegisteringDevice two(100 * kMiB);
+  {
+    FramePool pool(10 * kMiB, 4 * kMiB, {&one, &two});
+    auto grant = pool.Open({2 * kMiB, 5, 5, nullptr});
+    REQUIRE(grant.ok());
+    CHECK(one.registered_bytes() == 10 * kMiB);
+    CHECK(two.registered_bytes() == 10 * kMiB);
+  }
+  CHECK(one.registered_bytes() == 0);
+  CHECK(two.registered_bytes() == 0);
+}
+
+TEST_CASE("FramePool: memory that a device refuses is not used, and the device is named",
+          "[pipeline]") {
+  RegisteringDevice willing(100 * kMiB);
+  RegisteringDevice full(4 * kMiB);
+  FramePool pool(10 * kMiB, 4 * kMiB, {&willing, &full});
+  const auto grant = pool.Open({2 * kMiB, 5, 5, nullptr});
+  CHECK(grant.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(grant.status().message()), Catch::Matchers::Contains("GPU-1: cannot pin"));
+  CHECK(willing.registered_bytes() == 4 * kMiB);
+  CHECK(pool.Open({2 * kMiB, 2, 2, nullptr}).ok());
 }
 
 TEST_CASE("FramePool: a store that comes gets its share of what others held", "[pipeline]") {

@@ -13,14 +13,6 @@ pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBSYSTEMD IMPORTED_TARGET libsystemd)
 
-# Optional: without a toolkit the daemon has the host device alone.
-find_package(CUDAToolkit QUIET)
-if(CUDAToolkit_FOUND)
-  message(STATUS "CUDA toolkit: ${CUDAToolkit_VERSION} in ${CUDAToolkit_BIN_DIR}")
-else()
-  message(STATUS "CUDA toolkit: none found; this build has the host device alone")
-endif()
-
 if(MOMENT_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()

@@ -1,0 +1,3 @@
+#include "cuda/kernels/adam.cuh"
+
+MOMENT_ADAM_KERNELS(moment::cuda::Te)

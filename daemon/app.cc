@@ -15,7 +15,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/log_text.h"
 #include "daemon/base/worker_pool.h"
-#include "daemon/device/host_device.h"
+#include "daemon/devices.h"
 #include "daemon/health_watch.h"
 #include "daemon/host_memory.h"
 #include "daemon/pipeline/node.h"
@@ -84,34 +84,33 @@ class App::Parts {
   absl::Status StartCore() {
     MOMENT_ASSIGN_OR_RETURN(directories_, StateDirectories::Open(config_, *files_));
     workers_ = std::make_unique<base::WorkerPool>(WorkerThreads(config_));
+    MOMENT_ASSIGN_OR_RETURN(devices_, Devices::Open(config_, *workers_));
     pipeline::NodeOptions options;
     options.host_memory_bytes = config_.host_memory_bytes;
     options.io_depth = config_.io_depth;
+    options.devices = devices_->gpus();
     MOMENT_ASSIGN_OR_RETURN(node_, pipeline::Node::Create(options, *workers_));
     for (const session::StateDirectory& directory : directories_->directories()) {
       node_->AddStateDirectory(directory.path, *directory.engine);
       health_.push_back(std::make_unique<service::DirectoryHealth>());
     }
-    device_ = std::make_unique<device::HostDevice>(*workers_);
-    spdlog::info("event=device name={} detail={}", device_->name(),
-                 base::Quoted(device_->Describe()));
     return absl::OkStatus();
   }
 
   absl::Status StartSessions() {
     MOMENT_ASSIGN_OR_RETURN(peers_, session::PeerWatch::Create());
-    opener_ = std::make_unique<session::NodeStoreOpener>(directories_->directories(), *files_,
-                                                         *node_, *device_, config_.max_saves);
+    opener_ = std::make_unique<session::NodeStoreOpener>(
+        directories_->directories(), *files_, *node_, devices_->all(), config_.max_saves);
     session::ManagerOptions options;
     options.lease = config_.lease;
-    options.make_ring = RingFactory(config_.ring_slots, config_.ring_slot_bytes);
+    options.make_ring = RingFactory(config_.ring_slots, config_.ring_slot_bytes, devices_->gpus());
     sessions_ = std::make_unique<session::SessionManager>(options, *opener_, *peers_);
     sources_ = {std::chrono::steady_clock::now(),
                 &directories_->directories(),
                 &health_,
                 sessions_.get(),
                 node_.get(),
-                device_.get(),
+                &devices_->all(),
                 &draining_};
     board_ = std::make_shared<rpc::HealthBoard>(HealthServices(directories_->directories()));
     return absl::OkStatus();
@@ -196,8 +195,8 @@ class App::Parts {
   const std::unique_ptr<io::FileSystem> files_ = io::CreatePosixFileSystem();
   std::unique_ptr<StateDirectories> directories_;
   std::unique_ptr<base::WorkerPool> workers_;
+  std::unique_ptr<Devices> devices_;
   std::unique_ptr<pipeline::Node> node_;
-  std::unique_ptr<device::HostDevice> device_;
   std::vector<std::unique_ptr<service::DirectoryHealth>> health_;
   std::unique_ptr<session::PeerWatch> peers_;
   std::unique_ptr<session::NodeStoreOpener> opener_;

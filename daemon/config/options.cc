@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -40,6 +41,21 @@ absl::Status AddStateDirectory(Config& config, absl::string_view value) {
     return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is given twice"));
   }
   config.state_directories.push_back(path);
+  return absl::OkStatus();
+}
+
+// "auto" and "none" stand alone.
+absl::Status AddGpu(Config& config, absl::string_view value) {
+  const bool is_word = value == "auto" || value == "none";
+  if (!is_word && !absl::StartsWith(value, "GPU-")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", value, "\" is not auto, none or the UUID of a GPU (GPU-...)"));
+  }
+  if (!config.gpus.empty() &&
+      (is_word || config.gpus.front() == "auto" || config.gpus.front() == "none")) {
+    return absl::InvalidArgumentError("auto and none stand alone");
+  }
+  config.gpus.emplace_back(value);
   return absl::OkStatus();
 }
 
@@ -176,6 +192,17 @@ constexpr Option kOptions[] = {
     {"worker_threads", "0", "count",
      "Threads for Adam on the host, checksums and copies. 0: one a core.", false, false,
      SetCount<&Config::worker_threads, 0, 1024>},
+    {"gpu", "auto", "auto, none or UUID",
+     "GPUs that compute, beside the processor: all that the driver shows, none, or those named "
+     "(GPU-..., as nvidia-smi -L prints them). Each takes a context of about 530 MiB and "
+     "gpu_staging when the daemon starts.",
+     true, false, AddGpu},
+    {"gpu_staging", "256MiB", "size",
+     "Memory of each GPU that state passes through, whatever the size of the stores.", false, false,
+     SetBytes<&Config::gpu_staging_bytes, uint64_t{4} << 20>},
+    {"gpu_slots", "4", "count",
+     "Pieces that gpu_staging is cut into: while one is computed, others are copied.", false, false,
+     SetCount<&Config::gpu_slots, 1, 64>},
     {"ring_slots", "4", "count",
      "Slots of a session's ring, through which a trainer's ordinary memory travels.", false, false,
      SetCount<&Config::ring_slots, 2, 64>},

@@ -30,7 +30,10 @@ struct Config {
   std::string io_engine;  // "auto", "io_uring" or "threads"
   uint32_t io_depth = 0;
   uint32_t io_threads = 0;
-  uint32_t worker_threads = 0;  // 0: one a core
+  uint32_t worker_threads = 0;    // 0: one a core
+  std::vector<std::string> gpus;  // {"auto"}, {"none"} or UUIDs
+  uint64_t gpu_staging_bytes = 0;
+  uint32_t gpu_slots = 0;
   uint32_t ring_slots = 0;
   uint64_t ring_slot_bytes = 0;
   std::chrono::milliseconds stall_after{0};

@@ -41,9 +41,11 @@ v1::StatusResponse ReportStatus(const StatusSources& sources) {
   for (const std::shared_ptr<session::Session>& session : sources.sessions->Sessions()) {
     *status.add_sessions() = session->Status();
   }
-  v1::DeviceStatus* device = status.add_devices();
-  device->set_name(sources.device->name());
-  device->set_detail(sources.device->Describe());
+  for (const device::Device* each : *sources.devices) {
+    v1::DeviceStatus* device = status.add_devices();
+    device->set_name(each->name());
+    device->set_detail(each->Describe());
+  }
   *status.mutable_pool() = sources.node->PoolStatus();
   status.set_draining(*sources.draining);
   return status;

@@ -30,7 +30,7 @@ struct StatusSources {
   std::vector<std::unique_ptr<DirectoryHealth>>* health = nullptr;  // as the directories
   const session::SessionManager* sessions = nullptr;
   const pipeline::Node* node = nullptr;
-  const device::Device* device = nullptr;
+  const std::vector<device::Device*>* devices = nullptr;
   const std::atomic<bool>* draining = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
+#include "daemon/session/device_choice.h"
 #include "daemon/session/open_request.h"
 #include "daemon/session/profile.h"
 #include "daemon/store/inspect.h"
@@ -52,13 +53,9 @@ void AddWarnings(const StateDirectory& directory, std::vector<std::string>& warn
 }  // namespace
 
 absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request, uid_t owner) {
-  if (!request.device().empty() && request.device() != device_.name()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("this daemon has no device ", request.device(), "; it has ", device_.name()));
-  }
   OpenedStore opened;
-  opened.device = device_.name();
-  MOMENT_ASSIGN_OR_RETURN(opened.profile, ChooseProfile(request));
+  MOMENT_ASSIGN_OR_RETURN(DeviceChoice choice,
+                          ChooseDevice(devices_, request.device(), request.profile()));
   MOMENT_ASSIGN_OR_RETURN(const StateDirectory* directory, Place(request));
   opened.io_engine = directory->engine->name();
 
@@ -69,7 +66,7 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
   environment.state_directory = directory->path;
   environment.file_permissions = directory->file_permissions;
   environment.directory_permissions = directory->directory_permissions;
-  store::OpenParameters parameters = ToParameters(request, opened.profile, owner);
+  store::OpenParameters parameters = ToParameters(request, choice.profile, owner);
   parameters.max_pins = max_pins_;
   MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<store::Store> store,
                           store::Store::Open(environment, parameters));
@@ -77,31 +74,15 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
   AddWarnings(*directory, opened.warnings);
   // What is on disk beats the request.
   opened.profile = store->layout()->proto().profile();
+  MOMENT_ASSIGN_OR_RETURN(choice, ChooseDevice(devices_, request.device(), opened.profile));
+  opened.device = choice.device->name();
 
   pipeline::PipelineOptions options;
   options.commit_every = parameters.commit_every;
   MOMENT_ASSIGN_OR_RETURN(options.profile, ProfileOf(opened.profile));
-  if (!device_.Supports(options.profile)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the store's profile is ", v1::Profile_Name(opened.profile), ", which device ",
-                     device_.name(), " does not compute"));
-  }
-  MOMENT_ASSIGN_OR_RETURN(
-      opened.pipeline, pipeline::StatePipeline::Create(node_, device_, std::move(store), options));
+  MOMENT_ASSIGN_OR_RETURN(opened.pipeline, pipeline::StatePipeline::Create(
+                                               node_, *choice.device, std::move(store), options));
   return opened;
-}
-
-absl::StatusOr<v1::Profile> NodeStoreOpener::ChooseProfile(const v1::OpenRequest& request) const {
-  if (request.profile() == v1::PROFILE_UNSPECIFIED) {
-    return WireProfile(device_.default_profile());
-  }
-  MOMENT_ASSIGN_OR_RETURN(const device::Profile profile, ProfileOf(request.profile()));
-  if (!device_.Supports(profile)) {
-    return absl::InvalidArgumentError(absl::StrCat("device ", device_.name(),
-                                                   " does not compute profile ",
-                                                   v1::Profile_Name(request.profile())));
-  }
-  return request.profile();
 }
 
 absl::StatusOr<const StateDirectory*> NodeStoreOpener::Place(const v1::OpenRequest& request) const {

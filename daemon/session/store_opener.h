@@ -48,11 +48,12 @@ class NodeStoreOpener : public StoreOpener {
  public:
   // `max_pins`: commits of one store that may be pinned at once.
   NodeStoreOpener(const std::vector<StateDirectory>& directories, io::FileSystem& files,
-                  pipeline::Node& node, device::Device& device, uint32_t max_pins)
+                  pipeline::Node& node, const std::vector<device::Device*>& devices,
+                  uint32_t max_pins)
       : directories_(directories),
         files_(files),
         node_(node),
-        device_(device),
+        devices_(devices),
         max_pins_(max_pins) {}
 
   absl::StatusOr<OpenedStore> Open(const v1::OpenRequest& request, uid_t owner) override;
@@ -61,12 +62,11 @@ class NodeStoreOpener : public StoreOpener {
   absl::StatusOr<const StateDirectory*> Place(const v1::OpenRequest& request) const;
   absl::StatusOr<const StateDirectory*> FindExisting(const v1::StoreName& name) const;
   absl::StatusOr<const StateDirectory*> Emptiest() const;
-  absl::StatusOr<v1::Profile> ChooseProfile(const v1::OpenRequest& request) const;
 
   const std::vector<StateDirectory>& directories_;
   io::FileSystem& files_;
   pipeline::Node& node_;
-  device::Device& device_;
+  const std::vector<device::Device*>& devices_;  // the host first
   const uint32_t max_pins_;
 };
 

@@ -49,6 +49,23 @@ TEST_CASE("Config: a list of one place replaces that of the place below it", "[c
   REQUIRE(sources.Resolve().value().state_directories == std::vector<std::string>{"/x", "/y"});
 }
 
+TEST_CASE("Config: GPUs are auto, none or UUIDs", "[config]") {
+  REQUIRE(Sources().Resolve().value().gpus == std::vector<std::string>{"auto"});
+  Sources sources;
+  REQUIRE(sources.ReadFileText("gpu = GPU-1, GPU-2\ngpu_staging = 64MiB\ngpu_slots = 2", "f").ok());
+  const Config config = sources.Resolve().value();
+  REQUIRE(config.gpus == std::vector<std::string>{"GPU-1", "GPU-2"});
+  REQUIRE(config.gpu_staging_bytes == uint64_t{64} << 20);
+  REQUIRE(config.gpu_slots == 2);
+  REQUIRE(sources.ReadFlags({"--gpu", "none"}).ok());
+  REQUIRE(sources.Resolve().value().gpus == std::vector<std::string>{"none"});
+  REQUIRE(sources.ReadFlags({"--gpu", "GPU-1"}).ok());
+  REQUIRE(Names(sources.Resolve().status(), "stand alone"));
+  Sources wrong;
+  REQUIRE(wrong.ReadEnvironment({"MOMENTD_GPU=0"}).ok());
+  REQUIRE(Names(wrong.Resolve().status(), "UUID"));
+}
+
 TEST_CASE("Config: an unknown key names its line and the nearest option", "[config]") {
   Sources sources;
   const absl::Status status = sources.ReadFileText("# note\nhost_memroy = 1GiB", "momentd.conf");

@@ -11,6 +11,7 @@
 #   tidy     clang-tidy over daemon and client with the checks of .clang-tidy
 #   asan     address and undefined-behaviour sanitizers; unit, component, sim, crash
 #   tsan     thread sanitizer; unit, component
+#   bundle   the daemon and the GPU tests in one directory that runs elsewhere; its size and glibc
 #
 # Environment: MOMENT_JOBS (default: all cores), and that of deploy/install-deps.sh.
 set -uo pipefail
@@ -18,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 fixed_addresses=()
 jobs=${MOMENT_JOBS:-$(nproc)}
-readonly ALL_SECTIONS=(format dev clang tidy asan tsan)
+readonly ALL_SECTIONS=(format dev clang tidy asan tsan bundle)
 # Checkouts in different folders share what they compiled.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 
@@ -96,6 +97,10 @@ section_tsan() {
   ! setarch "$(uname -m)" -R true 2>/dev/null || fixed_addresses=(setarch "$(uname -m)" -R)
   configure_and_build tsan check_unit check_component &&
     run_ctest tsan -L '^(unit|component)$'
+}
+
+section_bundle() {
+  configure_and_build bundle bundle
 }
 
 main() {

@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "cuda/host_registry.h"
 #include "cuda/kernel_modules.h"
+#include "cuda/memory_importer.h"
 #include "cuda/owners.h"
 #include "cuda/staging_slot.h"
 #include "daemon/base/errors.h"
@@ -293,6 +294,7 @@ struct CudaDevice::State {
   const CudaDeviceOptions options;
   std::string description;
   const Context context;  // of all that follows
+  CudaMemoryImporter importer{context};
   std::optional<KernelModules> kernels;
   DeviceMemory staging;
   SlotLimits limits;
@@ -347,5 +349,7 @@ absl::Status CudaDevice::RegisterMemory(std::span<std::byte> memory) {
 void CudaDevice::UnregisterMemory(std::span<std::byte> memory) {
   HostRegistry::Process().Unregister(state_->context, memory);
 }
+
+device::MemoryImporter* CudaDevice::importer() { return &state_->importer; }
 
 }  // namespace moment::cuda

@@ -36,6 +36,8 @@ class CudaDevice : public device::Device {
   absl::Status RegisterMemory(std::span<std::byte> memory) override;
   void UnregisterMemory(std::span<std::byte> memory) override;
 
+  device::MemoryImporter* importer() override;
+
  private:
   struct State;
   explicit CudaDevice(std::unique_ptr<State> state);

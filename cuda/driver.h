@@ -38,6 +38,16 @@
   use(cuMemFreeHost);                        \
   use(cuMemHostRegister);                    \
   use(cuMemHostUnregister);                  \
+  use(cuMemGetAddressRange);                 \
+  use(cuIpcOpenMemHandle);                   \
+  use(cuIpcCloseMemHandle);                  \
+  use(cuMemImportFromShareableHandle);       \
+  use(cuMemAddressReserve);                  \
+  use(cuMemAddressFree);                     \
+  use(cuMemMap);                             \
+  use(cuMemUnmap);                           \
+  use(cuMemSetAccess);                       \
+  use(cuMemRelease);                         \
   use(cuMemcpyHtoDAsync);                    \
   use(cuMemcpyDtoHAsync);                    \
   use(cuMemsetD8Async);                      \

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "daemon/device/memory_importer.h"
 #include "daemon/device/types.h"
 
 namespace moment::device {
@@ -106,6 +107,9 @@ class Device {
     return absl::OkStatus();
   }
   virtual void UnregisterMemory(std::span<std::byte> memory) { static_cast<void>(memory); }
+
+  // Opens memory that trainers share; null if the device shares none.
+  virtual MemoryImporter* importer() { return nullptr; }
 };
 
 }  // namespace moment::device

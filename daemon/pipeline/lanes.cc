@@ -68,10 +68,12 @@ Lanes::Lanes(const ChunkPlan& plan, device::Device& device, EventLoop& loop, Lis
 Lanes::~Lanes() = default;
 
 void Lanes::Bind(std::shared_ptr<device::Transport> transport, std::vector<TensorTypes> types,
-                 uint64_t max_runs_of_a_part) {
+                 uint64_t max_runs_of_a_part, std::vector<std::byte*> parameters) {
   Unbind();
   transport_ = std::move(transport);
   types_ = std::move(types);
+  parameters_ = std::move(parameters);
+  parameters_.resize(types_.size());
   for (uint32_t slot = 0; slot < transport_->slot_count(); ++slot) {
     auto lane = std::make_unique<Lane>();
     lane->owner = this;
@@ -161,10 +163,10 @@ void Lanes::AddRun(Lane& lane, const ChunkRun& run) {
 void Lanes::PlaceIn(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset) {
   switch (lane.work.pass->op) {
     case device::ChunkOp::kAdam:
-      run.gradient = Place(lane, run, tensor_first, run.gradient_type, slot_offset, lane.in);
+      PlaceGradient(lane, run, tensor_first, slot_offset);
       return;
     case device::ChunkOp::kRefresh:
-      run.parameter = Place(lane, run, tensor_first, run.parameter_type, slot_offset, lane.in);
+      PlaceParameter(lane, run, tensor_first, slot_offset, lane.in);
       return;
     case device::ChunkOp::kWrite:
       PlaceBuffers(lane, run, tensor_first, slot_offset, lane.in);
@@ -179,7 +181,7 @@ void Lanes::PlaceOut(Lane& lane, device::Run& run, uint64_t tensor_first, uint64
   switch (lane.work.pass->op) {
     case device::ChunkOp::kAdam:
     case device::ChunkOp::kMaterialize:
-      run.parameter = Place(lane, run, tensor_first, run.parameter_type, slot_offset, lane.out);
+      PlaceParameter(lane, run, tensor_first, slot_offset, lane.out);
       return;
     case device::ChunkOp::kRead:
       PlaceBuffers(lane, run, tensor_first, slot_offset, lane.out);
@@ -188,6 +190,27 @@ void Lanes::PlaceOut(Lane& lane, device::Run& run, uint64_t tensor_first, uint64
     case device::ChunkOp::kWrite:
       return;
   }
+}
+
+void Lanes::PlaceGradient(Lane& lane, device::Run& run, uint64_t tensor_first,
+                          uint64_t* slot_offset) {
+  const auto gradients = lane.work.pass->gradients;
+  if (run.tensor < gradients.size() && gradients[run.tensor] != nullptr) {
+    run.gradient = gradients[run.tensor] + tensor_first * device::SizeBytes(run.gradient_type);
+    run.gradient_place = device::Place::kDevice;
+    return;
+  }
+  run.gradient = Place(lane, run, tensor_first, run.gradient_type, slot_offset, lane.in);
+}
+
+void Lanes::PlaceParameter(Lane& lane, device::Run& run, uint64_t tensor_first,
+                           uint64_t* slot_offset, std::vector<device::TransportRun>& transfers) {
+  if (std::byte* const data = parameters_[run.tensor]; data != nullptr) {
+    run.parameter = data + tensor_first * device::SizeBytes(run.parameter_type);
+    run.parameter_place = device::Place::kDevice;
+    return;
+  }
+  run.parameter = Place(lane, run, tensor_first, run.parameter_type, slot_offset, transfers);
 }
 
 void Lanes::PlaceBuffers(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset,

@@ -23,6 +23,8 @@ struct PassWork {
   std::span<const uint32_t> group_of;  // by tensor; empty unless kAdam
   std::span<const uint64_t> t;         // by tensor, after the step; set by Pass
   std::span<const device::Hyperparameters> hyperparameters;
+  // Gradients in memory of the device, by tensor; null, or none: they come through the transport.
+  std::span<const std::byte* const> gradients;
   std::span<const TensorAccess> access;  // by tensor; empty unless kRead or kWrite
   uint64_t binding = 0;                  // of the buffers that `access` moves
 };
@@ -57,7 +59,7 @@ class Lanes {
 
   // Idle when called. Allocates what the lanes need for the whole attachment.
   void Bind(std::shared_ptr<device::Transport> transport, std::vector<TensorTypes> types,
-            uint64_t max_runs_of_a_part);
+            uint64_t max_runs_of_a_part, std::vector<std::byte*> parameters = {});
   void Unbind();
   bool bound() const { return transport_ != nullptr; }
   uint64_t slot_bytes() const { return transport_->slot_bytes(); }  // bound
@@ -74,6 +76,9 @@ class Lanes {
   void AddRun(Lane& lane, const ChunkRun& run);
   void PlaceIn(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset);
   void PlaceOut(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset);
+  void PlaceGradient(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset);
+  void PlaceParameter(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset,
+                      std::vector<device::TransportRun>& transfers);
   void PlaceBuffers(Lane& lane, device::Run& run, uint64_t tensor_first, uint64_t* slot_offset,
                     std::vector<device::TransportRun>& transfers);
   std::byte* Place(const Lane& lane, const device::Run& run, uint64_t tensor_first,
@@ -90,6 +95,7 @@ class Lanes {
   Listener& listener_;
   std::shared_ptr<device::Transport> transport_;
   std::vector<TensorTypes> types_;
+  std::vector<std::byte*> parameters_;  // in memory of the device, by tensor
   std::vector<std::unique_ptr<Lane>> lanes_;
   Lane* free_ = nullptr;
   uint32_t busy_ = 0;

@@ -132,6 +132,7 @@ absl::StatusOr<PassSpec> PipelineImpl::StepSpec(const StepParameters& parameters
   spec.work.op = device::ChunkOp::kAdam;
   spec.work.profile = options_.profile;
   spec.work.group_of = parameters.group_of;
+  spec.work.gradients = parameters.gradients;
   spec.work.hyperparameters = parameters.hyperparameters;
   spec.work.participates.resize(static_cast<size_t>(store_->layout()->proto().tensors_size()));
   spec.next.sequence = parameters.sequence;

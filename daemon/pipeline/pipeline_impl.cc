@@ -163,7 +163,8 @@ void PipelineImpl::Attach(Bindings bindings) {
     if (parts.ok()) {
       const uint64_t max_runs = parts->max_runs();
       runner_.SetPartPlan(*std::move(parts));
-      lanes_->Bind(std::move(bindings.transport), std::move(types), max_runs);
+      lanes_->Bind(std::move(bindings.transport), std::move(types), max_runs,
+                   std::move(bindings.parameters));
     }
   });
 }

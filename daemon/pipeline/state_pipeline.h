@@ -25,6 +25,8 @@ class Node;  // what all stores of the process share: frame pool, I/O schedulers
 struct Bindings {
   std::shared_ptr<device::Transport> transport;
   std::vector<device::DataType> gradient_types;  // by tensor
+  // Parameters in memory of the device, by tensor; null (or none at all): the transport serves it.
+  std::vector<std::byte*> parameters;
 };
 
 inline constexpr uint32_t kSitsOut = UINT32_MAX;
@@ -36,6 +38,8 @@ struct StepParameters {
   std::vector<uint32_t> group_of;  // by tensor: index into hyperparameters, or kSitsOut
   std::vector<v1::Group> groups;   // for the record
   std::string blob;
+  // Gradients in memory of the device, by tensor, as Bindings::parameters.
+  std::vector<const std::byte*> gradients;
   // Called on the pipeline's thread when the bucket's parameters are final.
   std::function<void(uint32_t bucket)> bucket_final;
 };

@@ -228,6 +228,10 @@ absl::Status DescriptorServer::Offer(session::Session& session,
   if (kind == v1::DESCRIPTOR_KIND_PIDFD) {
     return session.OfferPidfd(std::move(descriptors.front()));
   }
+  if (kind == v1::DESCRIPTOR_KIND_VMM) {
+    MOMENT_ASSIGN_OR_RETURN(reply.wire.first, session.OfferMemory(std::move(descriptors)));
+    return absl::OkStatus();
+  }
   MOMENT_ASSIGN_OR_RETURN(reply.wire.first, session.OfferFiles(std::move(descriptors)));
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@ namespace moment::session {
 namespace {
 
 constexpr size_t kMaxFiles = 4096;
+constexpr size_t kMaxOfferedMemory = 8192;
 
 v1::PinSummary Summarize(const store::PinnedCommit& pin, uint64_t held_bytes) {
   v1::PinSummary summary;
@@ -44,7 +45,8 @@ Session::Session(SessionOptions options, std::unique_ptr<pipeline::StatePipeline
       opened_(Clock::now()),
       pipeline_(std::move(pipeline)),
       must_discard_(options_.must_discard),
-      empty_(!pipeline_->applied().has_value()) {
+      empty_(!pipeline_->applied().has_value()),
+      imports_(options_.importer, options_.device) {
   absl::MutexLock lock(&mutex_);
   if (const std::optional<pipeline::Position> applied = pipeline_->applied()) {
     ledger_.Reset(applied->sequence, applied->step_id);
@@ -94,7 +96,10 @@ v1::SessionStatus Session::Status() const {
   status.set_device(options_.device);
   status.set_age_seconds(std::chrono::duration<double>(Clock::now() - opened_).count());
   absl::MutexLock lock(&mutex_);
-  status.set_transport(memory_.has_value() ? "ring" : "");
+  if (memory_.has_value()) {
+    status.set_transport(memory_->transport());
+    status.mutable_regions()->Assign(memory_->regions().begin(), memory_->regions().end());
+  }
   if (pipeline_ == nullptr) {
     status.set_activity("ended");
     return status;
@@ -215,6 +220,49 @@ absl::StatusOr<uint32_t> Session::OfferFiles(std::vector<base::UniqueFd> files) 
   return first;
 }
 
+absl::StatusOr<uint32_t> Session::OfferMemory(std::vector<base::UniqueFd> chunks) {
+  absl::MutexLock lock(&mutex_);
+  MOMENT_RETURN_IF_ERROR(CheckAlive());
+  if (offered_memory_.size() + chunks.size() > kMaxOfferedMemory) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("session ", options_.id, " has offered ", offered_memory_.size(),
+                     " descriptors of GPU memory that no Attach or Step named; the most are ",
+                     kMaxOfferedMemory));
+  }
+  const uint32_t first = next_memory_;
+  for (base::UniqueFd& chunk : chunks) {
+    offered_memory_.emplace(next_memory_++, std::move(chunk));
+  }
+  return first;
+}
+
+absl::StatusOr<base::UniqueFd> Session::TakeMemory(uint32_t number) {
+  const auto found = offered_memory_.find(number);
+  if (found == offered_memory_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "descriptor ", number, " was not offered to this session, or was taken before"));
+  }
+  base::UniqueFd chunk = std::move(found->second);
+  offered_memory_.erase(found);
+  return chunk;
+}
+
+Imports::TakeDescriptor Session::MemoryTaker() {
+  return [this](uint32_t number) {
+    mutex_.AssertHeld();
+    return TakeMemory(number);
+  };
+}
+
+// The pipeline is detached, or gone: nothing works on the trainer's memory any more.
+void Session::CloseMemory() {
+  absl::MutexLock lock(&mutex_);
+  memory_.reset();
+  imports_.Release(Imports::Holder::kStep);
+  imports_.Release(Imports::Holder::kAttachment);
+  offered_memory_.clear();
+}
+
 absl::Status Session::AttachStream(std::function<void(const absl::Status& reason)> ended) {
   absl::MutexLock lock(&mutex_);
   MOMENT_RETURN_IF_ERROR(CheckAlive());
@@ -317,6 +365,7 @@ absl::Status Session::EndReason() const {
 
 void Session::Finalize() {
   pipeline_->Detach();
+  CloseMemory();  // before the commit: the trainer's GPU memory waits for no disk
   const absl::Status committed = pipeline_->Drain();
   DropAllPins();
   std::unique_ptr<pipeline::StatePipeline> pipeline;

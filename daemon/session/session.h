@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/types/optional.h"
 #include "daemon/pipeline/state_pipeline.h"
 #include "daemon/session/executor.h"
+#include "daemon/session/imports.h"
 #include "daemon/session/operation.h"
 #include "daemon/session/peer.h"
 #include "daemon/session/peer_watch.h"
@@ -40,6 +42,7 @@ struct SessionOptions {
   // Existing state that the first Refresh must discard (RESUME_NEVER).
   bool must_discard = false;
   MakeRing make_ring;
+  device::MemoryImporter* importer = nullptr;  // of the device, which outlives the session
   PeerWatch* peers = nullptr;  // outlives the session
   // Runs once, on the session's executor, when the store is committed and closed.
   std::function<void(const absl::Status& committed)> gone;
@@ -102,6 +105,8 @@ class Session : public std::enable_shared_from_this<Session> {
                                                              uint32_t count) const;
   absl::Status OfferPidfd(base::UniqueFd pidfd);
   absl::StatusOr<uint32_t> OfferFiles(std::vector<base::UniqueFd> files);
+  // Of GPU memory, for the next Attach or Step. Returns the number of the first.
+  absl::StatusOr<uint32_t> OfferMemory(std::vector<base::UniqueFd> chunks);
 
   // The trainer's stream: `ended` runs once, when the session ends. ALREADY_EXISTS for a second.
   absl::Status AttachStream(std::function<void(const absl::Status& reason)> ended);
@@ -152,7 +157,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // On the executor.
   absl::StatusOr<v1::StepStatistics> TryStep(pipeline::StatePipeline& pipeline,
                                              const v1::StepRequest& request,
-                                             const pipeline::StepParameters& step);
+                                             pipeline::StepParameters& step);
   void Replay(pipeline::StatePipeline& pipeline, Operation& operation);
   void FinishStep(Operation& operation, const absl::Status& status, v1::StepDone done);
   // Takes over where the store stands after a change between two steps.
@@ -160,7 +165,11 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::StatusOr<v1::Operation> MakePin(pipeline::StatePipeline& pipeline, const std::string& id);
   absl::StatusOr<v1::PinResponse> DescribePin(const std::string& id) const;
   void DropAllPins();
+  void CloseMemory();
   void Finalize();
+
+  absl::StatusOr<base::UniqueFd> TakeMemory(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Imports::TakeDescriptor MemoryTaker() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void WatchPeer(std::shared_ptr<base::UniqueFd> pidfd);
   void RenewLease() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -182,6 +191,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Operation> running_step_ ABSL_GUARDED_BY(mutex_);
   OperationTable operations_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> abandoned_pins_ ABSL_GUARDED_BY(mutex_);  // whose Pin is under way
+  Imports imports_ ABSL_GUARDED_BY(mutex_);
   absl::optional<TrainerMemory> memory_ ABSL_GUARDED_BY(mutex_);  // as long as it is attached
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;               // of the last Attach
   std::unique_ptr<Ring> ring_ ABSL_GUARDED_BY(mutex_);
@@ -191,6 +201,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<base::UniqueFd> pidfd_ ABSL_GUARDED_BY(mutex_);
   uint64_t watch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<base::UniqueFd> files_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, base::UniqueFd> offered_memory_ ABSL_GUARDED_BY(mutex_);  // not taken yet
+  uint32_t next_memory_ ABSL_GUARDED_BY(mutex_) = 0;
 
   Executor executor_;  // last: its thread ends before the rest does
 };

@@ -1,9 +1,12 @@
 // The calls of a trainer: what each checks, and what it does on the executor.
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/log_text.h"
 #include "daemon/session/participants.h"
 #include "daemon/session/session.h"
 #include "daemon/session/tensor_set.h"
@@ -124,8 +127,13 @@ absl::Status Session::CheckHasState(absl::string_view call) const {
 absl::StatusOr<v1::AttachResponse> Session::Attach(const v1::AttachRequest& request) {
   absl::MutexLock lock(&mutex_);
   MOMENT_RETURN_IF_ERROR(AwaitTurn());
+  if (request.generation() > generation_ && memory_.has_value()) {
+    pipeline_->Detach();  // what it was bound to is about to be closed
+    memory_.reset();
+  }
   MOMENT_ASSIGN_OR_RETURN(TrainerMemory memory,
-                          TrainerMemory::Create(request, layout_->proto(), generation_));
+                          TrainerMemory::Create(request, layout_->proto(), generation_, imports_,
+                                                MemoryTaker()));
   if (ring_ == nullptr) {
     MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring, options_.make_ring());
     if (pidfd_ != nullptr) {
@@ -136,13 +144,18 @@ absl::StatusOr<v1::AttachResponse> Session::Attach(const v1::AttachRequest& requ
   generation_ = memory.generation();
   ring_->SetGeneration(generation_);
   const std::shared_ptr<device::Transport> transport = ring_->transport();
-  pipeline_->Attach({transport, memory.gradient_types()});
+  pipeline_->Attach({transport, memory.gradient_types(), memory.parameters()});
   v1::AttachResponse response;
   response.set_ring_slots(transport->slot_count());
   response.set_ring_slot_bytes(transport->slot_bytes());
-  for (const std::string& name : memory.transports()) {
-    response.add_transports(name);
+  for (const v1::RegionStatus& region : memory.regions()) {
+    response.add_transports(region.transport());
+    spdlog::info("event=region session={} generation={} region={} transport={} bytes={}",
+                 options_.id, generation_, region.region(), region.transport(),
+                 region.length_bytes());
   }
+  spdlog::info("event=attach session={} generation={} transport={}", options_.id, generation_,
+               base::Quoted(memory.transport()));
   memory_ = std::move(memory);
   return response;
 }
@@ -156,6 +169,9 @@ absl::Status Session::Detach(const v1::DetachRequest& request) {
   }
   pipeline_->Detach();
   memory_.reset();
+  imports_.Release(Imports::Holder::kStep);
+  imports_.Release(Imports::Holder::kAttachment);
+  offered_memory_.clear();
   return absl::OkStatus();
 }
 
@@ -208,10 +224,11 @@ absl::StatusOr<std::shared_ptr<Operation>> Session::Step(const v1::StepRequest& 
 
 absl::StatusOr<v1::StepStatistics> Session::TryStep(pipeline::StatePipeline& pipeline,
                                                     const v1::StepRequest& request,
-                                                    const pipeline::StepParameters& step) {
+                                                    pipeline::StepParameters& step) {
   {
     absl::MutexLock lock(&mutex_);
-    MOMENT_RETURN_IF_ERROR(memory_->CheckGradients(request, layout_->proto()));
+    MOMENT_ASSIGN_OR_RETURN(
+        step.gradients, memory_->LocateGradients(request, layout_->proto(), MemoryTaker()));
   }
   MOMENT_RETURN_IF_ERROR(CheckNamed(pipeline, step.group_of));
   if (request.expected_size() > 0) {

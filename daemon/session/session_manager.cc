@@ -111,6 +111,7 @@ absl::StatusOr<v1::OpenResponse> SessionManager::OpenClaimed(const v1::OpenReque
   options.token = RandomBytes(kTokenBytes);
   options.name = request.name();
   options.device = opened.device;
+  options.importer = opened.importer;
   options.program = request.client().program();
   options.peer = peer;
   options.lease = options_.lease;

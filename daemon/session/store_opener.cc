@@ -76,6 +76,7 @@ absl::StatusOr<OpenedStore> NodeStoreOpener::Open(const v1::OpenRequest& request
   opened.profile = store->layout()->proto().profile();
   MOMENT_ASSIGN_OR_RETURN(choice, ChooseDevice(devices_, request.device(), opened.profile));
   opened.device = choice.device->name();
+  opened.importer = choice.device->importer();
 
   pipeline::PipelineOptions options;
   options.commit_every = parameters.commit_every;

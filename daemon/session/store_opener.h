@@ -21,6 +21,7 @@ struct OpenedStore {
   std::unique_ptr<pipeline::StatePipeline> pipeline;
   v1::Profile profile = v1::PROFILE_UNSPECIFIED;
   std::string device;
+  device::MemoryImporter* importer = nullptr;  // of the device; null if it opens no memory
   std::string io_engine;
   std::vector<std::string> warnings;  // what is degraded, a sentence each
 };

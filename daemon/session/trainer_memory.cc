@@ -1,6 +1,10 @@
 #include "daemon/session/trainer_memory.h"
 
+#include <algorithm>
+#include <set>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/errors.h"
 #include "daemon/session/tensor_set.h"
@@ -8,56 +12,23 @@
 namespace moment::session {
 namespace {
 
-absl::StatusOr<std::string> TransportOf(const v1::Region& region) {
+std::string TransportOf(const v1::Region& region) {
   switch (region.memory_case()) {
-    case v1::Region::kRing:
-      return std::string("ring");
     case v1::Region::kCudaIpc:
+      return "cuda_ipc";
     case v1::Region::kCudaVmm:
-      return absl::UnimplementedError(absl::StrCat(
-          "region ", region.region(),
-          " is GPU memory, which the host device cannot import: serve it by the ring"));
+      return "cuda_vmm";
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("region ", region.region(), " does not say how it is reached"));
+      return "ring";
   }
 }
 
-// Adds regions to `lengths` and, if asked, their transports.
-template <typename Lengths>
-absl::Status AddRegions(const google::protobuf::RepeatedPtrField<v1::Region>& regions,
-                        Lengths& lengths, std::vector<std::string>* transports) {
-  for (const v1::Region& region : regions) {
-    MOMENT_ASSIGN_OR_RETURN(std::string transport, TransportOf(region));
-    if (!lengths.try_emplace(region.region(), region.length_bytes()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("region ", region.region(), " is given twice"));
-    }
-    if (transports != nullptr) {
-      transports->push_back(std::move(transport));
-    }
-  }
-  return absl::OkStatus();
-}
-
-template <typename Lengths>
-absl::Status CheckLocation(const v1::TensorLocation& location, const v1::Layout& layout,
-                           const Lengths& lengths, uint64_t element_bytes, absl::string_view what) {
-  const auto found = lengths.find(location.region());
-  if (found == lengths.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " of tensor ", location.tensor(),
-                                                   " lies in region ", location.region(),
-                                                   ", which was not given"));
-  }
-  const v1::Tensor& tensor = layout.tensors(static_cast<int>(location.tensor()));
-  const uint64_t needed = ElementCount(tensor) * element_bytes;
-  if (location.offset_bytes() > found->second || needed > found->second - location.offset_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " of tensor ", location.tensor(), " (", tensor.name(), ") needs ",
-                     needed, " bytes at offset ", location.offset_bytes(), " of region ",
-                     location.region(), ", which has ", found->second));
-  }
-  return absl::OkStatus();
+v1::RegionStatus DescribeRegion(const v1::Region& region) {
+  v1::RegionStatus described;
+  described.set_region(region.region());
+  described.set_transport(TransportOf(region));
+  described.set_length_bytes(region.length_bytes());
+  return described;
 }
 
 absl::Status CheckTensor(const v1::TensorLocation& location, const v1::Layout& layout,
@@ -91,17 +62,70 @@ uint64_t ElementCount(const v1::Tensor& tensor) {
   return count;
 }
 
+absl::Status TrainerMemory::AddRegions(const Imports::Regions& given, Regions& regions) const {
+  for (const v1::Region& region : given) {
+    const RegionMemory memory = {region.length_bytes(), imports_->Find(region)};
+    if (!regions.try_emplace(region.region(), memory).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("region ", region.region(), " is given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> TrainerMemory::Locate(const v1::TensorLocation& location,
+                                                 const v1::Layout& layout, const Regions& regions,
+                                                 uint64_t element_bytes, absl::string_view what) {
+  const auto found = regions.find(location.region());
+  if (found == regions.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " of tensor ", location.tensor(),
+                                                   " lies in region ", location.region(),
+                                                   ", which was not given"));
+  }
+  const RegionMemory& region = found->second;
+  const v1::Tensor& tensor = layout.tensors(static_cast<int>(location.tensor()));
+  const uint64_t needed = ElementCount(tensor) * element_bytes;
+  if (location.offset_bytes() > region.length_bytes ||
+      needed > region.length_bytes - location.offset_bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " of tensor ", location.tensor(), " (", tensor.name(), ") needs ",
+                     needed, " bytes at offset ", location.offset_bytes(), " of region ",
+                     location.region(), ", which has ", region.length_bytes));
+  }
+  if (region.data == nullptr) {
+    return nullptr;
+  }
+  std::byte* const address = region.data + location.offset_bytes();
+  if (reinterpret_cast<uint64_t>(address) % element_bytes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " of tensor ", location.tensor(), " (", tensor.name(),
+                     ") lies at an address that is no multiple of its elements of ", element_bytes,
+                     " bytes"));
+  }
+  return address;
+}
+
 absl::StatusOr<TrainerMemory> TrainerMemory::Create(const v1::AttachRequest& request,
                                                     const v1::Layout& layout,
-                                                    uint64_t previous_generation) {
+                                                    uint64_t previous_generation, Imports& imports,
+                                                    const Imports::TakeDescriptor& take) {
   if (request.generation() <= previous_generation) {
     return absl::FailedPreconditionError(absl::StrCat("Attach of generation ", request.generation(),
                                                       " after generation ", previous_generation,
                                                       ": it must grow"));
   }
   TrainerMemory memory;
+  memory.imports_ = &imports;
   memory.generation_ = request.generation();
-  MOMENT_RETURN_IF_ERROR(AddRegions(request.regions(), memory.regions_, &memory.transports_));
+  imports.Release(Imports::Holder::kStep);
+  MOMENT_RETURN_IF_ERROR(imports.Hold(Imports::Holder::kAttachment, request.regions(), take));
+  MOMENT_RETURN_IF_ERROR(memory.AddRegions(request.regions(), memory.regions_));
+  for (const v1::Region& region : request.regions()) {
+    memory.described_.push_back(DescribeRegion(region));
+  }
+  const auto count = static_cast<size_t>(layout.tensors_size());
+  memory.parameters_.resize(count);
+  memory.gradients_.resize(count);
   for (const v1::Tensor& tensor : layout.tensors()) {
     MOMENT_ASSIGN_OR_RETURN(const device::DataType type,
                             ToElementType(tensor.parameter_type(), tensor.name()));
@@ -118,29 +142,47 @@ absl::StatusOr<TrainerMemory> TrainerMemory::Create(const v1::AttachRequest& req
   for (const v1::TensorLocation& location : request.parameters()) {
     MOMENT_RETURN_IF_ERROR(CheckTensor(location, layout, "parameters"));
     const v1::Tensor& tensor = layout.tensors(static_cast<int>(location.tensor()));
-    MOMENT_RETURN_IF_ERROR(CheckLocation(location, layout, memory.regions_,
-                                         store::SizeBytes(tensor.parameter_type()), "parameter"));
+    MOMENT_ASSIGN_OR_RETURN(memory.parameters_[location.tensor()],
+                            Locate(location, layout, memory.regions_,
+                                   store::SizeBytes(tensor.parameter_type()), "parameter"));
   }
   for (const v1::TensorLocation& location : request.gradients()) {
     MOMENT_RETURN_IF_ERROR(CheckTensor(location, layout, "gradients"));
-    MOMENT_RETURN_IF_ERROR(
-        CheckLocation(location, layout, memory.regions_,
-                      device::SizeBytes(memory.gradient_types_[location.tensor()]), "gradient"));
+    MOMENT_ASSIGN_OR_RETURN(
+        memory.gradients_[location.tensor()],
+        Locate(location, layout, memory.regions_,
+               device::SizeBytes(memory.gradient_types_[location.tensor()]), "gradient"));
   }
   return memory;
 }
 
-absl::Status TrainerMemory::CheckGradients(const v1::StepRequest& request,
-                                           const v1::Layout& layout) const {
+absl::StatusOr<std::vector<const std::byte*>> TrainerMemory::LocateGradients(
+    const v1::StepRequest& request, const v1::Layout& layout,
+    const Imports::TakeDescriptor& take) const {
+  MOMENT_RETURN_IF_ERROR(imports_->Hold(Imports::Holder::kStep, request.regions(), take));
   Regions regions = regions_;
-  MOMENT_RETURN_IF_ERROR(AddRegions(request.regions(), regions, nullptr));
+  MOMENT_RETURN_IF_ERROR(AddRegions(request.regions(), regions));
+  std::vector<const std::byte*> located(gradients_.begin(), gradients_.end());
   for (const v1::TensorLocation& location : request.gradients()) {
     MOMENT_RETURN_IF_ERROR(CheckTensor(location, layout, "gradients"));
-    MOMENT_RETURN_IF_ERROR(CheckLocation(location, layout, regions,
-                                         device::SizeBytes(gradient_types_[location.tensor()]),
-                                         "gradient"));
+    MOMENT_ASSIGN_OR_RETURN(located[location.tensor()],
+                            Locate(location, layout, regions,
+                                   device::SizeBytes(gradient_types_[location.tensor()]),
+                                   "gradient"));
   }
-  return absl::OkStatus();
+  return located;
+}
+
+std::string TrainerMemory::transport() const {
+  std::set<std::string> names;
+  for (const v1::RegionStatus& region : described_) {
+    names.insert(region.transport());
+  }
+  if (described_.empty() ||
+      std::find(parameters_.begin(), parameters_.end(), nullptr) != parameters_.end()) {
+    names.insert("ring");
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 }  // namespace moment::session

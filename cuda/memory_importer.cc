@@ -91,10 +91,9 @@ class MappedChunks : public device::ImportedMemory {
     };
     CUmemGenericAllocationHandle handle = 0;
     void* const descriptor = reinterpret_cast<void*>(static_cast<uintptr_t>(chunk.get()));
-    MOMENT_RETURN_IF_ERROR(
-        check(driver.cuMemImportFromShareableHandle(&handle, descriptor,
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              "import"));
+    MOMENT_RETURN_IF_ERROR(check(driver.cuMemImportFromShareableHandle(
+                                     &handle, descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                                 "import"));
     const CUresult mapped =
         driver.cuMemMap(address_ + mapped_ * chunk_bytes_, chunk_bytes_, 0, handle, 0);
     driver.cuMemRelease(handle);  // the mapping holds the memory

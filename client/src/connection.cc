@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include <grpcpp/create_channel.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/src/errors.h"
 #include "client/src/process.h"
@@ -104,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
   connection->keeper_ = *std::move(keeper);
   connection->door_ = std::make_unique<DescriptorDoor>(DescriptorSocketPath(socket_path),
                                                        connection->opened_.token());
+  connection->ForgetGpu();
   // Liveness has the stream and the lease as well: an old kernel without pidfds is no reason to
   // fail.
   const absl::Status offered = connection->door_->OfferPidfd();
@@ -126,6 +129,12 @@ void Connection::EndSession(const std::string& socket_path, const std::string& s
   stub->Close(&context, request, &response).error_code();
 }
 
+void Connection::ForgetGpu() {
+  gpu_ = std::make_unique<GpuRegions>(
+      opened_.device(),
+      [this](const std::vector<UniqueFd>& chunks) { return door_->OfferMemory(chunks); });
+}
+
 void Connection::StopRing() {
   if (ring_ != nullptr) {
     writes_of_former_rings_ += ring_->parameter_writes();
@@ -138,11 +147,16 @@ absl::Status Connection::Attach(v1::AttachRequest request, TensorTable* table,
   request.set_session(session());
   v1::AttachResponse response;
   StopRing();
+  transport_.clear();
   {
     CancellableContext context(canceller);
-    MOMENT_CLIENT_RETURN_IF_ERROR(FromGrpc(stub_->Attach(context.get(), request, &response)));
+    if (absl::Status status = FromGrpc(stub_->Attach(context.get(), request, &response));
+        !status.ok()) {
+      ForgetGpu();  // the daemon holds none of it
+      return status;
+    }
   }
-  transport_.clear();
+  gpu_->Release(GpuRegions::Holder::kStep);
   if (response.ring_slots() == 0) {
     return absl::OkStatus();
   }
@@ -156,7 +170,11 @@ absl::Status Connection::Attach(v1::AttachRequest request, TensorTable* table,
     return ring.status();
   }
   ring_ = *std::move(ring);
-  transport_ = "ring";
+  std::set<std::string> transports(response.transports().begin(), response.transports().end());
+  if (request.parameters_size() < opened_.tensor_index_size()) {
+    transports.insert("ring");
+  }
+  transport_ = absl::StrJoin(transports, ", ");
   return absl::OkStatus();
 }
 
@@ -168,6 +186,7 @@ absl::Status Connection::Detach(uint64_t generation, Canceller& canceller) {
   CancellableContext context(canceller);
   const absl::Status status = FromGrpc(stub_->Detach(context.get(), request, &response));
   StopRing();
+  ForgetGpu();
   return status;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/src/canceller.h"
 #include "client/src/descriptor_door.h"
+#include "client/src/gpu_regions.h"
 #include "client/src/ring_executor.h"
 #include "client/src/session_keeper.h"
 #include "client/src/tensor_table.h"
@@ -50,6 +51,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Attaches the table's buffers and starts the ring.
   absl::Status Attach(v1::AttachRequest request, TensorTable* table, Canceller& canceller);
+  // How the trainer's GPU memory is shared on this connection.
+  GpuRegions& gpu() { return *gpu_; }
   absl::Status Detach(uint64_t generation, Canceller& canceller);
   // The pin's files, one a bucket. Touches nothing else of the connection.
   absl::StatusOr<std::vector<UniqueFd>> TakePin(const std::string& pin, size_t count) const {
@@ -57,19 +60,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   // Ends the ring's thread: no buffer is touched by it after this.
   void StopRing();
-  // "ring"; empty before Attach.
+  // "ring", "cuda_ipc", "cuda_vmm", or several of them; empty before Attach.
   const std::string& transport() const { return transport_; }
   // Ring commands so far that wrote parameters.
   uint64_t parameter_writes() const;
 
  private:
   Connection() = default;
+  void ForgetGpu();
 
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Optimizer::Stub> stub_;
   v1::OpenResponse opened_;
   std::unique_ptr<DescriptorDoor> door_;
   std::unique_ptr<SessionKeeper> keeper_;
+  std::unique_ptr<GpuRegions> gpu_;
   std::unique_ptr<RingExecutor> ring_;
   std::string transport_;
   uint64_t writes_of_former_rings_ = 0;

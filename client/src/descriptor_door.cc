@@ -41,22 +41,27 @@ absl::StatusOr<UniqueFd> Connect(const std::string& path) {
   return fd;
 }
 
-absl::Status Send(const UniqueFd& socket, v1::DescriptorRequest request, const UniqueFd* offered,
+// At most MOMENT_DESCRIPTORS_MAX.
+using Offered = absl::Span<const UniqueFd>;
+
+absl::Status Send(const UniqueFd& socket, v1::DescriptorRequest request, Offered offered,
                   const std::string& path) {
   iovec part = {&request, sizeof request};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(MOMENT_DESCRIPTORS_MAX * sizeof(int))] = {};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (offered != nullptr) {
+  if (!offered.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(offered.size() * sizeof(int));
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int number = offered->get();
-    std::memcpy(CMSG_DATA(header), &number, sizeof number);
+    header->cmsg_len = CMSG_LEN(offered.size() * sizeof(int));
+    for (size_t i = 0; i < offered.size(); ++i) {
+      const int number = offered[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof number, &number, sizeof number);
+    }
   }
   if (::sendmsg(socket.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
     return FromErrno(errno, "asking", path);
@@ -84,6 +89,7 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
 struct Received {
   std::vector<UniqueFd> descriptors;
   uint32_t count = 0;  // that the answer says it carries
+  uint32_t first = 0;  // number of the first accepted one
 };
 
 absl::StatusOr<Received> Receive(const UniqueFd& socket, const std::string& path) {
@@ -112,11 +118,12 @@ absl::StatusOr<Received> Receive(const UniqueFd& socket, const std::string& path
     return absl::Status(static_cast<absl::StatusCode>(reply.code), reply.message);
   }
   received.count = reply.count;
+  received.first = reply.first;
   return received;
 }
 
 absl::StatusOr<Received> Ask(const std::string& path, const std::string& token,
-                             v1::DescriptorRequest request, const UniqueFd* offered) {
+                             v1::DescriptorRequest request, Offered offered = {}) {
   request.magic = MOMENT_DESCRIPTORS_MAGIC;
   request.version = 1;
   std::memcpy(request.token, token.data(), std::min(token.size(), sizeof request.token));
@@ -136,7 +143,7 @@ DescriptorDoor::DescriptorDoor(std::string path, std::string token)
 absl::StatusOr<RingDescriptors> DescriptorDoor::TakeRing() const {
   v1::DescriptorRequest request = {};
   request.request = v1::DESCRIPTOR_REQUEST_TAKE_RING;
-  absl::StatusOr<Received> received = Ask(path_, token_, request, nullptr);
+  absl::StatusOr<Received> received = Ask(path_, token_, request);
   if (!received.ok()) {
     return WithContext(received.status(), "taking the ring");
   }
@@ -161,7 +168,7 @@ absl::StatusOr<std::vector<UniqueFd>> DescriptorDoor::TakePin(const std::string&
   std::vector<UniqueFd> files;
   while (files.size() < count) {
     request.first = static_cast<uint32_t>(files.size());
-    absl::StatusOr<Received> received = Ask(path_, token_, request, nullptr);
+    absl::StatusOr<Received> received = Ask(path_, token_, request);
     if (!received.ok()) {
       return WithContext(received.status(), "taking the files of a pin");
     }
@@ -191,7 +198,27 @@ absl::Status DescriptorDoor::OfferPidfd() const {
   request.request = v1::DESCRIPTOR_REQUEST_OFFER;
   request.kind = v1::DESCRIPTOR_KIND_PIDFD;
   request.count = 1;
-  return WithContext(Ask(path_, token_, request, &pidfd).status(), "offering a pidfd");
+  return WithContext(Ask(path_, token_, request, Offered(&pidfd, 1)).status(), "offering a pidfd");
+}
+
+absl::StatusOr<uint32_t> DescriptorDoor::OfferMemory(absl::Span<const UniqueFd> chunks) const {
+  uint32_t first = 0;
+  for (size_t sent = 0; sent < chunks.size(); sent += MOMENT_DESCRIPTORS_MAX) {
+    const Offered some = chunks.subspan(sent, MOMENT_DESCRIPTORS_MAX);
+    v1::DescriptorRequest request = {};
+    request.request = v1::DESCRIPTOR_REQUEST_OFFER;
+    request.kind = v1::DESCRIPTOR_KIND_VMM;
+    request.count = static_cast<uint32_t>(some.size());
+    absl::StatusOr<Received> received = Ask(path_, token_, request, some);
+    if (!received.ok()) {
+      return WithContext(received.status(), "offering GPU memory");
+    }
+    first = sent == 0 ? received->first : first;
+    if (received->first != first + sent) {
+      return absl::InternalError("offering GPU memory: another thread of this session did, too");
+    }
+  }
+  return first;
 }
 
 }  // namespace moment::client

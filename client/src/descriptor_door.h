@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/src/unique_fd.h"
 
 namespace moment::client {
@@ -28,6 +29,9 @@ class DescriptorDoor {
   absl::StatusOr<std::vector<UniqueFd>> TakePin(const std::string& pin, size_t count) const;
   // A pidfd of this process, so that the daemon sees its end across PID namespaces.
   absl::Status OfferPidfd() const;
+  // Descriptors of GPU memory, for the next Attach or Step to name. Returns the number of the
+  // first; the others follow it.
+  absl::StatusOr<uint32_t> OfferMemory(absl::Span<const UniqueFd> chunks) const;
 
  private:
   const std::string path_;

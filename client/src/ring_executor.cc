@@ -111,6 +111,7 @@ absl::Status RingExecutor::Map(RingDescriptors descriptors) {
       slots_.length_bytes() / slot_count_ < slot_bytes_) {
     return absl::InternalError("the ring's memory is shorter than its header says");
   }
+  gpu_.SetPinned(slots_.data(), slots_.length_bytes());
   commands_ = reinterpret_cast<v1::RingCommand*>(control_.data() + sizeof(v1::RingHeader));
   runs_ = reinterpret_cast<v1::RingRun*>(commands_ + slot_count_);
   completed_ = header_->completed.load(std::memory_order_acquire);
@@ -162,18 +163,22 @@ v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::R
   if (command.op == v1::RING_OP_PARAMETERS_OUT) {
     parameter_writes_.fetch_add(1, std::memory_order_acq_rel);
   }
-  for (uint32_t i = 0; i < command.run_count; ++i) {
+  v1::RingResult result = v1::RING_RESULT_OK;
+  for (uint32_t i = 0; result == v1::RING_RESULT_OK && i < command.run_count; ++i) {
     const v1::RingRun run = runs[i];
-    if (const v1::RingResult result = Copy(command, run); result != v1::RING_RESULT_OK) {
-      *failed_run = i;
-      return result;
-    }
+    result = Copy(command, run);
+    *failed_run = result == v1::RING_RESULT_OK ? MOMENT_RING_NO_RUN : i;
   }
-  return v1::RING_RESULT_OK;
+  // Whatever happened: no copy goes on after the command.
+  if (!gpu_.Finish() && result == v1::RING_RESULT_OK) {
+    *failed_run = 0;
+    result = v1::RING_RESULT_NO_BUFFER;
+  }
+  return result;
 }
 
-// The trainer's memory of a run; nullptr if there is none.
-std::byte* RingExecutor::Find(const v1::RingCommand& command, const v1::RingRun& run) const {
+// The trainer's memory of a run; without data if there is none.
+Buffer RingExecutor::Find(const v1::RingCommand& command, const v1::RingRun& run) const {
   table_->mutex().AssertHeld();
   if (command.op == v1::RING_OP_SEGMENTS_IN || command.op == v1::RING_OP_SEGMENTS_OUT) {
     return table_->FindSegment(command.binding, run.tensor, run.segment, run.tensor_offset_bytes,
@@ -189,16 +194,20 @@ v1::RingResult RingExecutor::Copy(const v1::RingCommand& command, const v1::Ring
       run.length_bytes > slot_bytes_ - run.slot_offset_bytes) {
     return v1::RING_RESULT_BAD_COMMAND;
   }
-  std::byte* buffer = Find(command, run);
-  if (buffer == nullptr) {
+  const Buffer buffer = Find(command, run);
+  if (buffer.data == nullptr) {
     return run.length_bytes == 0 ? v1::RING_RESULT_OK : v1::RING_RESULT_NO_BUFFER;
   }
   std::byte* slot = slots_.data() + command.slot * slot_bytes_ + run.slot_offset_bytes;
-  if (command.op == v1::RING_OP_PARAMETERS_OUT || command.op == v1::RING_OP_SEGMENTS_OUT) {
-    std::memcpy(buffer, slot, run.length_bytes);
-  } else {
-    std::memcpy(slot, buffer, run.length_bytes);
+  const bool out =
+      command.op == v1::RING_OP_PARAMETERS_OUT || command.op == v1::RING_OP_SEGMENTS_OUT;
+  std::byte* const to = out ? buffer.data : slot;
+  const std::byte* const from = out ? slot : buffer.data;
+  if (buffer.gpu >= 0) {
+    return gpu_.Start(buffer.gpu, to, from, run.length_bytes) ? v1::RING_RESULT_OK
+                                                              : v1::RING_RESULT_NO_BUFFER;
   }
+  std::memcpy(to, from, run.length_bytes);
   return v1::RING_RESULT_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/src/descriptor_door.h"
+#include "client/src/gpu_copier.h"
 #include "client/src/tensor_table.h"
 #include "proto/moment/v1/ring.h"
 
@@ -50,7 +51,7 @@ class RingExecutor {
   void ExecuteIssued();
   v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                          uint32_t* failed_run);
-  std::byte* Find(const v1::RingCommand& command, const v1::RingRun& run) const;
+  Buffer Find(const v1::RingCommand& command, const v1::RingRun& run) const;
   v1::RingResult Copy(const v1::RingCommand& command, const v1::RingRun& run);
 
   TensorTable* const table_;
@@ -66,6 +67,7 @@ class RingExecutor {
   uint64_t slot_bytes_ = 0;
   uint32_t max_runs_ = 0;
   uint64_t completed_ = 0;
+  GpuCopier gpu_;  // ends before the slots that it pins
   std::atomic<uint64_t> parameter_writes_{0};
   std::thread thread_;
 };

@@ -56,6 +56,7 @@ absl::StatusOr<v1::CommitInfo> StoreClient::Refresh(absl::Span<const moment_run>
   absl::MutexLock lock(&call_mutex_);
   canceller_.Begin();
   MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("refresh"));
+  MOMENT_CLIENT_RETURN_IF_ERROR(AttachMoved());
   MOMENT_CLIENT_RETURN_IF_ERROR(CheckSettled());
   auto marked = tensors_.Mark(runs, "refresh");
   MOMENT_CLIENT_RETURN_IF_ERROR(marked.status());
@@ -76,6 +77,7 @@ absl::StatusOr<v1::CommitInfo> StoreClient::RefreshAll(bool discard, uint64_t st
   absl::MutexLock lock(&call_mutex_);
   canceller_.Begin();
   MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("refresh"));
+  MOMENT_CLIENT_RETURN_IF_ERROR(AttachMoved());
   v1::RefreshRequest request;
   request.set_operation(NewOperation());
   request.mutable_whole()->set_discard(discard || standing().must_discard);
@@ -106,6 +108,7 @@ absl::Status StoreClient::Materialize(absl::Span<const moment_run> runs) {
   absl::MutexLock lock(&call_mutex_);
   canceller_.Begin();
   MOMENT_CLIENT_RETURN_IF_ERROR(CheckCanChange("materialize"));
+  MOMENT_CLIENT_RETURN_IF_ERROR(AttachMoved());
   if (standing().empty) {
     return absl::FailedPreconditionError("materialize: the store is empty");
   }

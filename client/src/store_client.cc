@@ -305,8 +305,27 @@ absl::Status StoreClient::AttachHere() {
   v1::AttachRequest request;
   request.set_generation(++generation_);
   FillGradientTypes(tensors_, gradient_types_, request);
+  absl::StatusOr<SharedBuffers> shared =
+      connection->gpu().Describe(GpuRegions::Holder::kAttachment, parameters_, 1);
+  MOMENT_CLIENT_RETURN_IF_ERROR(shared.status());
+  *request.mutable_regions() = shared->regions;
+  *request.mutable_parameters() = shared->locations;
   table_->SetGeneration(generation_);
+  shared_ = *std::move(shared);
   return connection->Attach(std::move(request), table_.get(), canceller_);
+}
+
+absl::Status StoreClient::AttachMoved() {
+  if (!attached_ || !on_gpu_) {
+    return absl::OkStatus();
+  }
+  return Call([this](Connection& connection, grpc::ClientContext*) {
+    call_mutex_.AssertHeld();
+    absl::StatusOr<SharedBuffers> now =
+        connection.gpu().Describe(GpuRegions::Holder::kAttachment, parameters_, 1);
+    MOMENT_CLIENT_RETURN_IF_ERROR(now.status());
+    return now->Identity() == shared_.Identity() ? absl::OkStatus() : AttachHere();
+  });
 }
 
 absl::Status StoreClient::Attach(absl::Span<void* const> parameters) {
@@ -314,10 +333,19 @@ absl::Status StoreClient::Attach(absl::Span<void* const> parameters) {
   canceller_.Begin();
   auto buffers = MakeParameterBuffers(tensors_, parameters);
   MOMENT_CLIENT_RETURN_IF_ERROR(buffers.status());
-  // The daemon knows tensors, not addresses: moved parameters need no new Attach.
+  FindGpus(*buffers);
+  const bool was_on_gpu = on_gpu_;
+  on_gpu_ = std::any_of(buffers->begin(), buffers->end(),
+                        [](const Buffer& buffer) { return buffer.gpu >= 0; });
+  parameters_ = *buffers;
+  // Of parameters that the ring serves the daemon knows tensors, not addresses: moved ones need no
+  // new Attach.
   table_->BindParameters(*std::move(buffers), generation_);
-  if (attached_) {
+  if (attached_ && !on_gpu_ && !was_on_gpu) {
     return absl::OkStatus();
+  }
+  if (attached_ && on_gpu_) {
+    return AttachMoved();
   }
   MOMENT_CLIENT_RETURN_IF_ERROR(Call([this](Connection&, grpc::ClientContext*) {
     call_mutex_.AssertHeld();
@@ -332,6 +360,9 @@ absl::Status StoreClient::Detach() {
   canceller_.Begin();
   table_->ClearGradients();
   table_->ClearParameters();
+  parameters_.clear();
+  on_gpu_ = false;
+  shared_ = SharedBuffers();
   if (!std::exchange(attached_, false)) {
     return absl::OkStatus();
   }

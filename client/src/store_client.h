@@ -99,6 +99,13 @@ class StoreClient {
   v1::OpenRequest ReconnectRequest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   absl::StatusOr<Comparison> CheckReopened(const v1::OpenResponse& opened)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  // The daemon has the parameters where they are now: on a GPU the allocator may have put other
+  // memory at their addresses.
+  absl::Status AttachMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  absl::Status ShareGradients(Connection& connection, const std::vector<Buffer>& gradients,
+                              v1::StepRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
+  // Parameters that the daemon writes itself, of which no ring's thread learns, may be written.
+  bool MayHaveWritten(const absl::Status& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
   absl::Status AttachHere() ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
 
   absl::Status CheckCanStep(bool resend) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(call_mutex_);
@@ -146,6 +153,9 @@ class StoreClient {
   absl::Mutex call_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);
   bool attached_ ABSL_GUARDED_BY(call_mutex_) = false;
   uint64_t generation_ ABSL_GUARDED_BY(call_mutex_) = 0;
+  std::vector<Buffer> parameters_ ABSL_GUARDED_BY(call_mutex_);           // by store index
+  SharedBuffers shared_ ABSL_GUARDED_BY(call_mutex_);                     // of the last Attach
+  bool on_gpu_ ABSL_GUARDED_BY(call_mutex_) = false;                      // a parameter is
   std::vector<moment_type> gradient_types_ ABSL_GUARDED_BY(call_mutex_);  // of the last Attach
   bool closed_ ABSL_GUARDED_BY(call_mutex_) = false;
   std::string lost_session_ ABSL_GUARDED_BY(call_mutex_);  // ours, before the reconnect under way

@@ -104,6 +104,27 @@ absl::Status StoreClient::StreamStep(Connection& connection, grpc::ClientContext
   return finished ? absl::OkStatus() : status;
 }
 
+absl::Status StoreClient::ShareGradients(Connection& connection,
+                                         const std::vector<Buffer>& gradients,
+                                         v1::StepRequest& request) {
+  absl::StatusOr<SharedBuffers> shared = connection.gpu().Describe(
+      GpuRegions::Holder::kStep, gradients, static_cast<uint32_t>(shared_.regions.size()) + 1);
+  MOMENT_CLIENT_RETURN_IF_ERROR(shared.status());
+  *request.mutable_regions() = shared->regions;
+  *request.mutable_gradients() = shared->locations;
+  return absl::OkStatus();
+}
+
+bool StoreClient::MayHaveWritten(const absl::Status& status) const {
+  if (status.ok() || shared_.locations.empty()) {
+    return false;
+  }
+  // With all of them shared, these come from the checks before anything runs.
+  const bool all = static_cast<size_t>(shared_.locations.size()) == tensors_.size();
+  return !all || !(absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+                   absl::IsUnimplemented(status));
+}
+
 absl::StatusOr<v1::StepDone> StoreClient::Step(const moment_step_options& options) {
   absl::MutexLock lock(&call_mutex_);
   canceller_.Begin();
@@ -115,16 +136,20 @@ absl::StatusOr<v1::StepDone> StoreClient::Step(const moment_step_options& option
   absl::StatusOr<StepPlan> plan = MakeStepPlan(tensors_, options);
   MOMENT_CLIENT_RETURN_IF_ERROR(plan.status());
   MOMENT_CLIENT_RETURN_IF_ERROR(UseGradientTypes(plan->gradient_types));
+  MOMENT_CLIENT_RETURN_IF_ERROR(AttachMoved());
+  FindGpus(plan->gradients);
   Launch(resend, plan->request);
   const uint64_t writes_before = ParameterWrites();
-  table_->BindGradients(std::move(plan->gradients));
+  table_->BindGradients(plan->gradients);
   v1::StepDone done;
   const absl::Status status = Call([&](Connection& connection, grpc::ClientContext* context) {
+    call_mutex_.AssertHeld();
     plan->request.set_session(connection.session());
+    MOMENT_CLIENT_RETURN_IF_ERROR(ShareGradients(connection, plan->gradients, plan->request));
     return StreamStep(connection, context, plan->request, options, &done);
   });
   table_->ClearGradients();
-  Land(status, resend || ParameterWrites() != writes_before);
+  Land(status, resend || ParameterWrites() != writes_before || MayHaveWritten(status));
   MOMENT_CLIENT_RETURN_IF_ERROR(status);
   return done;
 }

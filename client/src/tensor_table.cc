@@ -51,30 +51,30 @@ void TensorTable::SetGeneration(uint64_t generation) {
   generation_ = generation;
 }
 
-std::byte* TensorTable::Find(Kind kind, uint32_t tensor, uint64_t offset_bytes,
-                             uint64_t length_bytes) const {
+Buffer TensorTable::Find(Kind kind, uint32_t tensor, uint64_t offset_bytes,
+                         uint64_t length_bytes) const {
   if (tensor >= tensors_) {
-    return nullptr;
+    return {};
   }
   return Within(kind == Kind::kParameter ? parameters_[tensor] : gradients_[tensor], offset_bytes,
                 length_bytes);
 }
 
-std::byte* TensorTable::FindSegment(uint64_t binding, uint32_t tensor, uint32_t segment,
-                                    uint64_t offset_bytes, uint64_t length_bytes) const {
+Buffer TensorTable::FindSegment(uint64_t binding, uint32_t tensor, uint32_t segment,
+                                uint64_t offset_bytes, uint64_t length_bytes) const {
   const auto found = segments_.find({tensor, segment});
   if (binding != binding_ || found == segments_.end()) {
-    return nullptr;
+    return {};
   }
   return Within(found->second, offset_bytes, length_bytes);
 }
 
-std::byte* TensorTable::Within(const Buffer& buffer, uint64_t offset_bytes, uint64_t length_bytes) {
+Buffer TensorTable::Within(const Buffer& buffer, uint64_t offset_bytes, uint64_t length_bytes) {
   if (buffer.data == nullptr || offset_bytes > buffer.length_bytes ||
       length_bytes > buffer.length_bytes - offset_bytes) {
-    return nullptr;
+    return {};
   }
-  return buffer.data + offset_bytes;
+  return {buffer.data + offset_bytes, length_bytes, buffer.gpu};
 }
 
 }  // namespace moment::client

@@ -15,6 +15,7 @@ namespace moment::client {
 struct Buffer {
   std::byte* data = nullptr;
   uint64_t length_bytes = 0;
+  int gpu = -1;  // the GPU it lies on, as this process counts them; -1: the host
 };
 
 // The trainer's buffer of one segment of a tensor, while it is read or written.
@@ -47,14 +48,14 @@ class TensorTable {
   // For the ring's thread: hold the mutex over a whole command.
   absl::Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
   uint64_t generation() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return generation_; }
-  // Address of bytes [offset, offset + length) of the buffer; nullptr if it has no such bytes.
-  std::byte* Find(Kind kind, uint32_t tensor, uint64_t offset_bytes, uint64_t length_bytes) const
+  // Bytes [offset, offset + length) of the buffer; without data if it has no such bytes.
+  Buffer Find(Kind kind, uint32_t tensor, uint64_t offset_bytes, uint64_t length_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::byte* FindSegment(uint64_t binding, uint32_t tensor, uint32_t segment, uint64_t offset_bytes,
-                         uint64_t length_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Buffer FindSegment(uint64_t binding, uint32_t tensor, uint32_t segment, uint64_t offset_bytes,
+                     uint64_t length_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
-  static std::byte* Within(const Buffer& buffer, uint64_t offset_bytes, uint64_t length_bytes);
+  static Buffer Within(const Buffer& buffer, uint64_t offset_bytes, uint64_t length_bytes);
 
   mutable absl::Mutex mutex_;
   const size_t tensors_;

@@ -85,8 +85,8 @@ absl::Status CheckDescriptorKind(int fd, v1::DescriptorKind kind) {
                                           "the descriptor is ", is, ", not a regular file"));
     case v1::DESCRIPTOR_KIND_VMM:
       return MayBeGpuMemory(is) ? absl::OkStatus()
-                                : absl::InvalidArgumentError(absl::StrCat(
-                                      "the descriptor is ", is, ", not GPU memory"));
+                                : absl::InvalidArgumentError(
+                                      absl::StrCat("the descriptor is ", is, ", not GPU memory"));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("descriptor kind ", static_cast<uint32_t>(kind), " does not exist"));

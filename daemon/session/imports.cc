@@ -30,9 +30,9 @@ uint64_t OffsetOf(const v1::Region& region) {
 absl::Status CheckRange(const v1::Region& region, uint64_t length_bytes) {
   const uint64_t offset = OffsetOf(region);
   if (offset > length_bytes || region.length_bytes() > length_bytes - offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", region.length_bytes(), " bytes at offset ", offset,
-                     " of an allocation of ", length_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("it has ", region.length_bytes(),
+                                                   " bytes at offset ", offset,
+                                                   " of an allocation of ", length_bytes));
   }
   return absl::OkStatus();
 }
@@ -55,8 +55,8 @@ absl::Status Imports::Check(const v1::Region& region) const {
     return absl::UnimplementedError(absl::StrCat("it is GPU memory, which the device ", device_,
                                                  " cannot import: serve it by the ring"));
   }
-  const std::string& uuid = region.has_cuda_ipc() ? region.cuda_ipc().device_uuid()
-                                                  : region.cuda_vmm().device_uuid();
+  const std::string& uuid =
+      region.has_cuda_ipc() ? region.cuda_ipc().device_uuid() : region.cuda_vmm().device_uuid();
   if (uuid != device_) {
     return absl::InvalidArgumentError(
         absl::StrCat("it lies on ", uuid, ", and this store is computed on ", device_));

@@ -43,7 +43,7 @@ struct SessionOptions {
   bool must_discard = false;
   MakeRing make_ring;
   device::MemoryImporter* importer = nullptr;  // of the device, which outlives the session
-  PeerWatch* peers = nullptr;  // outlives the session
+  PeerWatch* peers = nullptr;                  // outlives the session
   // Runs once, on the session's executor, when the store is committed and closed.
   std::function<void(const absl::Status& committed)> gone;
 };

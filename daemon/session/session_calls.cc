@@ -131,9 +131,9 @@ absl::StatusOr<v1::AttachResponse> Session::Attach(const v1::AttachRequest& requ
     pipeline_->Detach();  // what it was bound to is about to be closed
     memory_.reset();
   }
-  MOMENT_ASSIGN_OR_RETURN(TrainerMemory memory,
-                          TrainerMemory::Create(request, layout_->proto(), generation_, imports_,
-                                                MemoryTaker()));
+  MOMENT_ASSIGN_OR_RETURN(
+      TrainerMemory memory,
+      TrainerMemory::Create(request, layout_->proto(), generation_, imports_, MemoryTaker()));
   if (ring_ == nullptr) {
     MOMENT_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring, options_.make_ring());
     if (pidfd_ != nullptr) {
@@ -227,8 +227,8 @@ absl::StatusOr<v1::StepStatistics> Session::TryStep(pipeline::StatePipeline& pip
                                                     pipeline::StepParameters& step) {
   {
     absl::MutexLock lock(&mutex_);
-    MOMENT_ASSIGN_OR_RETURN(
-        step.gradients, memory_->LocateGradients(request, layout_->proto(), MemoryTaker()));
+    MOMENT_ASSIGN_OR_RETURN(step.gradients,
+                            memory_->LocateGradients(request, layout_->proto(), MemoryTaker()));
   }
   MOMENT_RETURN_IF_ERROR(CheckNamed(pipeline, step.group_of));
   if (request.expected_size() > 0) {

@@ -97,10 +97,9 @@ absl::StatusOr<std::byte*> TrainerMemory::Locate(const v1::TensorLocation& locat
   }
   std::byte* const address = region.data + location.offset_bytes();
   if (reinterpret_cast<uint64_t>(address) % element_bytes != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " of tensor ", location.tensor(), " (", tensor.name(),
-                     ") lies at an address that is no multiple of its elements of ", element_bytes,
-                     " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " of tensor ", location.tensor(), " (", tensor.name(),
+        ") lies at an address that is no multiple of its elements of ", element_bytes, " bytes"));
   }
   return address;
 }
@@ -117,8 +116,9 @@ absl::StatusOr<TrainerMemory> TrainerMemory::Create(const v1::AttachRequest& req
   TrainerMemory memory;
   memory.imports_ = &imports;
   memory.generation_ = request.generation();
+  const absl::Status held = imports.Hold(Imports::Holder::kAttachment, request.regions(), take);
   imports.Release(Imports::Holder::kStep);
-  MOMENT_RETURN_IF_ERROR(imports.Hold(Imports::Holder::kAttachment, request.regions(), take));
+  MOMENT_RETURN_IF_ERROR(held);
   MOMENT_RETURN_IF_ERROR(memory.AddRegions(request.regions(), memory.regions_));
   for (const v1::Region& region : request.regions()) {
     memory.described_.push_back(DescribeRegion(region));
@@ -165,10 +165,10 @@ absl::StatusOr<std::vector<const std::byte*>> TrainerMemory::LocateGradients(
   std::vector<const std::byte*> located(gradients_.begin(), gradients_.end());
   for (const v1::TensorLocation& location : request.gradients()) {
     MOMENT_RETURN_IF_ERROR(CheckTensor(location, layout, "gradients"));
-    MOMENT_ASSIGN_OR_RETURN(located[location.tensor()],
-                            Locate(location, layout, regions,
-                                   device::SizeBytes(gradient_types_[location.tensor()]),
-                                   "gradient"));
+    MOMENT_ASSIGN_OR_RETURN(
+        located[location.tensor()],
+        Locate(location, layout, regions, device::SizeBytes(gradient_types_[location.tensor()]),
+               "gradient"));
   }
   return located;
 }

@@ -13,13 +13,20 @@
 #   real         kernels against those of Transformer Engine and torch 2.10 (real_kernels.py says
 #                where they come from; skipped without)
 #   daemon       momentd with the GPU, a trainer over the ring
+#   sharing      the trainer's GPU buffers by IPC handles, bit for bit as torch
+#   expandable   the same by descriptors (expandable segments)
+#   async        the same with cudaMallocAsync, through the ring
+#   ring         the same with sharing turned off
+#   training     a GPT, streamed and resident
+#   shared       1e9 parameters: seconds, rates, memory
 #   streaming    chunks through the GPU beside the copy engines' own rate
 #   adam         the kernels beside torch's fused optimizer and the copy within the GPU
 #
 # Environment: MOMENT_GPU_OUT, a directory for the logs.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-readonly ALL_SECTIONS=(conformance lost profiles real daemon streaming adam)
+readonly ALL_SECTIONS=(conformance lost profiles real daemon sharing expandable async ring training
+  streaming adam shared)
 out=${MOMENT_GPU_OUT:-$(mktemp -d)}
 export MOMENT_CUDA_KERNEL_LIBRARY=$root/bin/libmoment_cuda_kernel_library.so
 export MOMENTD_BINARY=$root/bin/momentd
@@ -36,12 +43,26 @@ section_lost() { "$root/bin/cuda_lost_gpu_test"; }
 section_profiles() { python_tests test_profiles.py; }
 section_real() { python_tests test_real_kernels.py; }
 section_daemon() { python_tests -s test_daemon.py; }
+section_sharing() { python_tests -s test_sharing.py; }
+section_expandable() {
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True MOMENT_GPU_EXPECT=cuda_vmm \
+    python_tests -s test_sharing.py
+}
+section_async() {
+  PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync MOMENT_GPU_EXPECT=ring \
+    python_tests -s test_sharing.py -k 'not paused'
+}
+section_ring() {
+  MOMENTD_GPU_TRANSPORT=ring MOMENT_GPU_EXPECT=ring python_tests -s test_sharing.py
+}
+section_training() { python_tests -s test_training.py; }
+section_shared() { (cd "$root/tests/gpu" && python3 bench_shared.py); }
 section_streaming() { "$root/bin/cuda_streaming_bench"; }
 section_adam() { (cd "$root/tests/gpu" && python3 bench_adam.py); }
 
 # summary <section>: the line of its log that says most.
 summary() {
-  grep -E 'tests passed|passed|failed|skipped|GB/s' "$out/$1.log" | tail -1 | cut -c1-100
+  grep -E 'tests passed|passed|failed|skipped|GB/s|saved' "$out/$1.log" | tail -1 | cut -c1-100
 }
 
 main() {

@@ -9,7 +9,6 @@ _REFUSED = {
     "amsgrad": "it needs a third moment, which momentd does not keep",
     "capturable": "a CUDA graph cannot hold a call of the daemon",
     "differentiable": "autograd cannot see through the daemon",
-    "fused": "results are held to torch's default on CPU tensors; fused rounds otherwise",
 }
 # How torch computes a step, not what: these stay the optimizer's own when a state is loaded.
 IMPLEMENTATION = ("foreach", "capturable", "differentiable", "fused")

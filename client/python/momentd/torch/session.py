@@ -9,10 +9,11 @@ import torch
 from momentd.store import Member, Store
 from momentd.torch import contents
 from momentd.torch.access import Assigned
+from momentd.torch.devices import device_of, name_of, profile_for, synchronize
 from momentd.torch.hyperparameters import wire_group
 from momentd.torch.ranks import agree, refuse_copies
 from momentd.torch.slots import Slots
-from momentd.torch.tensors import TYPES, after_writing
+from momentd.torch.tensors import TYPES, after_writing, local
 from momentd.torch.values import MOMENTS
 
 _UNRESUMED = (
@@ -39,6 +40,8 @@ class Session:
         self.moment_dtypes = moment_dtypes
         self.slots = Slots()
         self.store = None
+        self.device = torch.device("cpu")  # of the parameters
+        self._default_profile = options.profile is None
         self.ready = False
         self.changes = 0
         self.assigned = Assigned()
@@ -72,6 +75,7 @@ class Session:
         options.members = [Member(name, *types) for name in members]
         options.tensors = [slot.tensor(members.index(slot.member)) for slot in slots]
         options.positional = self._names.positional
+        self._choose_device(slots)
         if not self._replicas:
             refuse_copies(options, [slot.parameter for slot in slots])
         store = Store(options)
@@ -85,6 +89,13 @@ class Session:
             store.close()
             raise
         self.slots, self.store = slots, store
+
+    def _choose_device(self, slots):
+        """The store is computed where the parameters are, in the arithmetic that torch has there."""
+        self.device = device_of((slot.name, slot.parameter) for slot in slots)
+        self.options.device = name_of(self.device)
+        if self._default_profile:
+            self.options.profile = profile_for(self.device, self._groups())
 
     def extend(self, wanted=()):
         """Takes in what the groups hold more than before: the store is opened again with it."""
@@ -144,6 +155,7 @@ class Session:
         self.locate()
         self.slots.before_reading(range(len(self.slots)))
         self.changes += 1
+        synchronize(self.device)
         self.store.refresh_all()
         self.ready = True
 
@@ -152,6 +164,7 @@ class Session:
         if indices:
             self.slots.before_reading(indices)
             self.changes += 1
+            synchronize(self.device)
             self.store.refresh(indices)
 
     def admit(self):
@@ -164,9 +177,49 @@ class Session:
         with torch.no_grad():
             self.admit()
             self.changes += 1
+            synchronize(self.device)
             self.store.materialize()
             after_writing(self.slots)
             self.ready = True
+
+    # Sleep and wake.
+
+    def detach(self):
+        if self.ready:
+            self.make_ready()  # what was changed outside of the steps goes along
+        synchronize(self.device)
+        self.store.detach()
+        self.slots.lose()
+
+    def attach(self, restore):
+        known = [slot.version for slot in self.slots]
+        self.locate()
+        if not self.ready:
+            return
+        if restore:
+            self.materialize()
+            return
+        differing = [slot.name for index, slot in enumerate(self.slots) if self._differs(index)]
+        if differing:
+            self.store.detach()
+            self.slots.lose()
+            for slot, version in zip(self.slots, known):
+                slot.version = version
+            raise RuntimeError(
+                f"{len(differing)} parameters are not what they were when their memory was let go, "
+                f"the first is {differing[0]}: attach(restore=True) writes them from the mains"
+            )
+        for slot in self.slots:
+            slot.note()
+
+    def _differs(self, index):
+        """The parameter's bits are not those of its main, rounded to its type."""
+        slot = self.slots[index]
+        rounded = torch.empty(slot.shape, dtype=slot.dtype)
+        self.store.read([(index, "main", rounded.data_ptr() or None, TYPES[slot.dtype])])
+        here = local(slot.parameter).detach().cpu().contiguous()
+        bits = torch.int32 if slot.dtype == torch.float32 else torch.int16
+        return not torch.equal(here.view(bits), rounded.view(bits))
 
     # Steps.
 
@@ -178,6 +231,7 @@ class Session:
         gradients = self.slots.gradients(groups)
         self.make_ready()
         self.changes += 1
+        synchronize(self.device)
         statistics = self.store.step(
             [wire_group(group, self.slots.of_group(group)) for group in groups],
             gradients.addresses,

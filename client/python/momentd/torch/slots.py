@@ -2,7 +2,7 @@
 
 import torch
 
-from momentd.torch.tensors import TYPES, Slot, gradient_of
+from momentd.torch.tensors import TYPES, Slot, gradient_of, local
 
 DEFAULT_MEMBER = "opt0_0"
 
@@ -30,10 +30,10 @@ def _contiguous(parameter, name):
             "Adam does not support sparse gradients, please consider SparseAdam instead"
         )
     here = gradient_of(parameter)
-    if here.dtype not in TYPES or here.device.type != "cpu":
+    if here.dtype not in TYPES or here.device != local(parameter).device:
         raise RuntimeError(
             f"the gradient of {name} is {here.dtype} on {here.device}; momentd takes float32, "
-            "bfloat16 and float16 on the CPU"
+            f"bfloat16 and float16 on {local(parameter).device}, where the parameter is"
         )
     return here if here.is_contiguous() else here.contiguous()
 
@@ -90,6 +90,11 @@ class Slots:
     def locate(self):
         """Finds all parameters; True if one of them is not where it was."""
         return any([slot.locate() for slot in self._slots])
+
+    def lose(self):
+        """The daemon knows none of the addresses any more."""
+        for slot in self._slots:
+            slot.address = None
 
     def addresses(self):
         return [slot.address for slot in self._slots]

@@ -14,9 +14,9 @@ from momentd.daemon import ping
 from momentd.errors import ForkedError
 from momentd.store import Info, Options, Statistics
 from momentd.torch.access import StateAccess
+from momentd.torch.devices import check_arithmetic
 from momentd.torch.hyperparameters import check_defaults
 from momentd.torch.names import Names
-from momentd.torch.profile import torch_profile
 from momentd.torch.session import Session
 from momentd.torch.state import StreamedState
 from momentd.torch.state_dict import StateDicts
@@ -74,7 +74,7 @@ class Streamed(torch.optim.Optimizer):
             job=job,
             role=role,
             rank=rank,
-            profile=torch_profile() if profile is None else profile,
+            profile=profile,
             commit_every=commit_every,
             blob_limit_bytes=blob_limit_bytes,
             bucket_elements=bucket_elements,
@@ -97,6 +97,8 @@ class Streamed(torch.optim.Optimizer):
             assert optimizer is not None  # it outlives its session
             return optimizer.param_groups
 
+        if options.profile is None:
+            check_arithmetic(self.param_groups)
         self._session = Session(options, moment_dtypes, self._names, groups, replicas)
         access = StateAccess(self._session)
         self._state = StreamedState(access, groups)
@@ -276,6 +278,25 @@ class Streamed(torch.optim.Optimizer):
         """Where the store stands: sequence, device, engine, reserved bytes, reconnects."""
         self.open()
         return self._session.store.info()
+
+    def detach(self) -> None:
+        """Lets go of the parameters' memory: the daemon closes all of it that it shared, and touches none
+        until attach(). Between two steps; for a trainer that gives its GPU memory away for a while.
+        """
+        self.open()
+        self._session.detach()
+
+    def attach(self, *, restore: bool = False) -> None:
+        """After detach(): shares the parameters' memory again, wherever it is now.
+
+        Each parameter is compared with its main first, rounded to the parameter's type. RuntimeError
+        names those that differ (their memory lost its contents on the way), and nothing is attached.
+
+        restore: write the parameters from the mains instead.
+        """
+        self.open()
+        with torch.no_grad():
+            self._session.attach(restore)
 
     def commits(self) -> List[Commit]:
         """Live commits as of opening, newest first."""

@@ -4,6 +4,7 @@ import torch
 
 from momentd import _library as c
 from momentd.store import Tensor
+from momentd.torch.devices import check_device
 from momentd.torch.shards import shard_of
 
 TYPES = {torch.float32: c.FLOAT32, torch.bfloat16: c.BFLOAT16, torch.float16: c.FLOAT16}
@@ -22,10 +23,7 @@ def check_kind(parameter, name):
 def check_memory(parameter, name):
     """Raises ValueError if the parameter's memory cannot be streamed to. Not asked before the store
     is opened: until then a parameter may give its place to another one."""
-    if parameter.device.type != "cpu":
-        raise ValueError(
-            f"parameter {name} is on {parameter.device}; this version serves CPU tensors"
-        )
+    check_device(parameter, f"parameter {name}")
 
 
 def is_distributed(tensor):
@@ -109,7 +107,7 @@ class Slot:
         if here.is_contiguous():
             self.shadow = None
         elif self.shadow is None:
-            self.shadow = torch.empty(here.shape, dtype=here.dtype)
+            self.shadow = torch.empty(here.shape, dtype=here.dtype, device=here.device)
         memory = here if self.shadow is None else self.shadow
         address = memory.data_ptr() or None
         moved = address != self.address

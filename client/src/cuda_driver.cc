@@ -26,14 +26,15 @@ bool Resolve(void* library, const char* name, Function& function) {
 bool ResolveAll(void* library, CudaDriver& driver) {
 #define MOMENT_RESOLVE(name) Resolve(library, #name, driver.name)
   return MOMENT_RESOLVE(cuGetErrorName) && MOMENT_RESOLVE(cuPointerGetAttributes) &&
-         MOMENT_RESOLVE(cuDeviceGet) && MOMENT_RESOLVE(cuDeviceGetUuid_v2) &&
-         MOMENT_RESOLVE(cuDevicePrimaryCtxRetain) && MOMENT_RESOLVE(cuDevicePrimaryCtxRelease_v2) &&
-         MOMENT_RESOLVE(cuCtxPushCurrent_v2) && MOMENT_RESOLVE(cuCtxPopCurrent_v2) &&
-         MOMENT_RESOLVE(cuIpcGetMemHandle) && MOMENT_RESOLVE(cuMemRetainAllocationHandle) &&
-         MOMENT_RESOLVE(cuMemRelease) && MOMENT_RESOLVE(cuMemExportToShareableHandle) &&
-         MOMENT_RESOLVE(cuMemHostRegister_v2) && MOMENT_RESOLVE(cuMemHostUnregister) &&
-         MOMENT_RESOLVE(cuStreamCreate) && MOMENT_RESOLVE(cuStreamDestroy_v2) &&
-         MOMENT_RESOLVE(cuStreamSynchronize) && MOMENT_RESOLVE(cuMemcpyAsync);
+         MOMENT_RESOLVE(cuMemGetAddressRange_v2) && MOMENT_RESOLVE(cuDeviceGet) &&
+         MOMENT_RESOLVE(cuDeviceGetUuid_v2) && MOMENT_RESOLVE(cuDevicePrimaryCtxRetain) &&
+         MOMENT_RESOLVE(cuDevicePrimaryCtxRelease_v2) && MOMENT_RESOLVE(cuCtxPushCurrent_v2) &&
+         MOMENT_RESOLVE(cuCtxPopCurrent_v2) && MOMENT_RESOLVE(cuIpcGetMemHandle) &&
+         MOMENT_RESOLVE(cuMemRetainAllocationHandle) && MOMENT_RESOLVE(cuMemRelease) &&
+         MOMENT_RESOLVE(cuMemExportToShareableHandle) && MOMENT_RESOLVE(cuMemHostRegister_v2) &&
+         MOMENT_RESOLVE(cuMemHostUnregister) && MOMENT_RESOLVE(cuStreamCreate) &&
+         MOMENT_RESOLVE(cuStreamDestroy_v2) && MOMENT_RESOLVE(cuStreamSynchronize) &&
+         MOMENT_RESOLVE(cuMemcpyAsync);
 #undef MOMENT_RESOLVE
 }
 

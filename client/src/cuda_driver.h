@@ -18,6 +18,8 @@ struct CudaDriver {
   int (*cuGetErrorName)(int error, const char** name) = nullptr;
   int (*cuPointerGetAttributes)(unsigned count, int* attributes, void** data,
                                 CudaAddress address) = nullptr;
+  int (*cuMemGetAddressRange_v2)(CudaAddress* base, size_t* length_bytes,
+                                 CudaAddress address) = nullptr;
   int (*cuDeviceGet)(int* device, int ordinal) = nullptr;
   int (*cuDeviceGetUuid_v2)(void* uuid, int device) = nullptr;
   int (*cuDevicePrimaryCtxRetain)(void** context, int device) = nullptr;

@@ -46,7 +46,12 @@ GpuPointer InspectPointer(const CudaDriver& driver, CudaAddress address) {
   if (legacy != 0) {
     pointer.sharing = GpuSharing::kHandle;
   } else if ((handle_types & kPosixDescriptor) != 0) {
-    pointer.sharing = GpuSharing::kDescriptors;
+    // The attributes tell of all addresses that were reserved, this of the piece that is mapped.
+    pointer.sharing = driver.cuMemGetAddressRange_v2(&base, &size, address) == 0 && size > 0
+                          ? GpuSharing::kDescriptors
+                          : GpuSharing::kCopy;
+    pointer.base = base;
+    pointer.length_bytes = size;
   }
   return pointer;
 }

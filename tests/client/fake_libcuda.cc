@@ -55,19 +55,33 @@ void Describe(int attribute, uint64_t address, void* out) {
   }
   const auto& [base, allocation] = *found;
   const bool vmm = allocation.kind == FAKE_CUDA_VMM;
-  const uint64_t piece = (address - base) / FAKE_CUDA_PIECE_BYTES;
   switch (attribute) {
-    case 2: *static_cast<unsigned*>(out) = 2; break;
-    case 7: *static_cast<uint64_t*>(out) = allocation.buffer_id; break;
-    case 8: *static_cast<unsigned*>(out) = allocation.kind == FAKE_CUDA_MANAGED; break;
-    case 9: *static_cast<int*>(out) = allocation.gpu; break;
-    case 10: *static_cast<unsigned*>(out) = allocation.kind == FAKE_CUDA_LEGACY; break;
-    case 11: *static_cast<uint64_t*>(out) = base + (vmm ? piece * FAKE_CUDA_PIECE_BYTES : 0); break;
-    case 12:
-      *static_cast<size_t*>(out) = vmm ? FAKE_CUDA_PIECE_BYTES : allocation.length_bytes;
+    case 2:
+      *static_cast<unsigned*>(out) = 2;
       break;
-    case 14: *static_cast<uint64_t*>(out) = vmm; break;
-    default: break;
+    case 7:
+      *static_cast<uint64_t*>(out) = allocation.buffer_id;
+      break;
+    case 8:
+      *static_cast<unsigned*>(out) = allocation.kind == FAKE_CUDA_MANAGED;
+      break;
+    case 9:
+      *static_cast<int*>(out) = allocation.gpu;
+      break;
+    case 10:
+      *static_cast<unsigned*>(out) = allocation.kind == FAKE_CUDA_LEGACY;
+      break;
+    case 11:
+      *static_cast<uint64_t*>(out) = base;
+      break;
+    case 12:
+      *static_cast<size_t*>(out) = allocation.length_bytes;
+      break;
+    case 14:
+      *static_cast<uint64_t*>(out) = vmm;
+      break;
+    default:
+      break;
   }
 }
 
@@ -100,8 +114,9 @@ void fake_cuda_replace(void* address) {
 void fake_cuda_replace_piece(void* address) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = Find(reinterpret_cast<uintptr_t>(address));
-  found->second.pieces[(reinterpret_cast<uintptr_t>(address) - found->first) /
-                       FAKE_CUDA_PIECE_BYTES] = next_id++;
+  found->second
+      .pieces[(reinterpret_cast<uintptr_t>(address) - found->first) / FAKE_CUDA_PIECE_BYTES] =
+      next_id++;
 }
 
 void fake_cuda_counts(FakeCudaCounts* out) {
@@ -119,6 +134,19 @@ int cuPointerGetAttributes(unsigned count, int* attributes, void** data, uint64_
   for (unsigned i = 0; i < count; ++i) {
     Describe(attributes[i], address, data[i]);
   }
+  return 0;
+}
+
+int cuMemGetAddressRange_v2(uint64_t* base, size_t* length_bytes, uint64_t address) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = Find(address);
+  if (found == allocations.end()) {
+    return Refuse(kInvalidValue);
+  }
+  const bool vmm = found->second.kind == FAKE_CUDA_VMM;
+  const uint64_t piece = (address - found->first) / FAKE_CUDA_PIECE_BYTES;
+  *base = found->first + (vmm ? piece * FAKE_CUDA_PIECE_BYTES : 0);
+  *length_bytes = vmm ? FAKE_CUDA_PIECE_BYTES : found->second.length_bytes;
   return 0;
 }
 
@@ -170,8 +198,9 @@ int cuMemRetainAllocationHandle(uint64_t* handle, void* address) {
   if (found == allocations.end() || found->second.kind != FAKE_CUDA_VMM) {
     return Refuse(kInvalidValue);
   }
-  *handle = found->second.pieces[(reinterpret_cast<uintptr_t>(address) - found->first) /
-                                 FAKE_CUDA_PIECE_BYTES];
+  *handle =
+      found->second
+          .pieces[(reinterpret_cast<uintptr_t>(address) - found->first) / FAKE_CUDA_PIECE_BYTES];
   ++counts.retained;
   return 0;
 }

@@ -2,10 +2,9 @@
 
 #include <dlfcn.h>
 
-#include <catch2/catch.hpp>
-
 #include "client/src/gpu_copier.h"
 #include "tests/client/fake_libcuda.h"
+#include "tests/support/catch.h"
 
 namespace moment::client {
 namespace {
@@ -190,7 +189,8 @@ TEST_CASE("GpuRegions: pieces of a segment are offered once, and anew when one c
     CHECK(moved.Identity() != first.Identity());
     CHECK(driver.counts().exports == 6);
     // Between two runs of pieces lies a gap: two regions.
-    const SharedBuffers two = daemon.Describe({across, Part(segment, 7 * FAKE_CUDA_PIECE_BYTES, 4)});
+    const SharedBuffers two =
+        daemon.Describe({across, Part(segment, 7 * FAKE_CUDA_PIECE_BYTES, 4)});
     CHECK(two.regions.size() == 2);
   }
   CHECK(driver.counts().retained == 0);

@@ -43,7 +43,7 @@ section_lost() { "$root/bin/cuda_lost_gpu_test"; }
 section_profiles() { python_tests test_profiles.py; }
 section_real() { python_tests test_real_kernels.py; }
 section_daemon() { python_tests -s test_daemon.py; }
-section_sharing() { python_tests -s test_sharing.py; }
+section_sharing() { python_tests -s test_sharing.py test_namespaces.py; }
 section_expandable() {
   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True MOMENT_GPU_EXPECT=cuda_vmm \
     python_tests -s test_sharing.py

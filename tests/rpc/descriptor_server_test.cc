@@ -197,11 +197,11 @@ TEST_CASE("Descriptors: files must be regular ones, and are numbered", "[rpc]") 
   REQUIRE(second.reply.count == 1);
 }
 
-TEST_CASE("Descriptors: VMM allocations and unknown kinds are refused", "[rpc]") {
+TEST_CASE("Descriptors: what is no GPU memory, and unknown kinds are refused", "[rpc]") {
   Door door;
   const base::UniqueFd pidfd = OwnPidfd();
   REQUIRE(door.Ask(door.Request(v1::DESCRIPTOR_KIND_VMM, 1), {pidfd.get()}).reply.code ==
-          static_cast<int>(absl::StatusCode::kUnimplemented));
+          static_cast<int>(absl::StatusCode::kInvalidArgument));
   REQUIRE(door.Ask(door.Request(9, 1), {pidfd.get()}).reply.code ==
           static_cast<int>(absl::StatusCode::kInvalidArgument));
 }

@@ -1,8 +1,7 @@
 #include "daemon/session/imports.h"
 
-#include <catch2/catch.hpp>
-
 #include "daemon/session/trainer_memory.h"
+#include "tests/support/catch.h"
 
 namespace moment::session {
 namespace {

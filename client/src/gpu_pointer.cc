@@ -47,11 +47,16 @@ GpuPointer InspectPointer(const CudaDriver& driver, CudaAddress address) {
     pointer.sharing = GpuSharing::kHandle;
   } else if ((handle_types & kPosixDescriptor) != 0) {
     // The attributes tell of all addresses that were reserved, this of the piece that is mapped.
-    pointer.sharing = driver.cuMemGetAddressRange_v2(&base, &size, address) == 0 && size > 0
-                          ? GpuSharing::kDescriptors
-                          : GpuSharing::kCopy;
-    pointer.base = base;
-    pointer.length_bytes = size;
+    const absl::StatusOr<CudaContext> context = CudaContext::Retain(driver, pointer.ordinal);
+    if (!context.ok()) {
+      return pointer;
+    }
+    const CudaContext::Current current(*context);
+    if (driver.cuMemGetAddressRange_v2(&base, &size, address) == 0 && size > 0) {
+      pointer.sharing = GpuSharing::kDescriptors;
+      pointer.base = base;
+      pointer.length_bytes = size;
+    }
   }
   return pointer;
 }

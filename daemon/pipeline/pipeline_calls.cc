@@ -52,6 +52,9 @@ void PipelineImpl::Abort(absl::Status status) {
 
 absl::StatusOr<v1::StepStatistics> PipelineImpl::RunPass(PassSpec spec) {
   v1::StepStatistics statistics;
+  if (!spec.parts.has_value() && NeedsNoSlots(spec)) {
+    spec.parts = whole_chunks_;
+  }
   const uint64_t call = current_call_.load();
   const absl::Status status = WaitOnLoop(false, [&, call](const std::shared_ptr<Wait>& wait) {
     if (aborted_call_ == call) {

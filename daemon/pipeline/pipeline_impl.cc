@@ -1,5 +1,6 @@
 #include "daemon/pipeline/pipeline_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,12 @@
 
 namespace moment::pipeline {
 namespace {
+
+constexpr uint64_t kNoLimit = UINT64_MAX / 2;
+
+bool IsEmpty(const v1::Tensor& tensor) {
+  return std::find(tensor.shape().begin(), tensor.shape().end(), 0) != tensor.shape().end();
+}
 
 // Where the applied state must outlive the next step in memory, a chunk takes two frames.
 uint32_t FramesEach(uint64_t commit_every) { return commit_every == 1 ? 1 : 2; }
@@ -157,16 +164,43 @@ void PipelineImpl::Attach(Bindings bindings) {
   if (bindings.transport != nullptr && bindings.transport->slot_count() > 0) {
     parts = PartPlan::Create(plan_, ArraysOf(types), bindings.transport->slot_bytes());
   }
+  absl::StatusOr<PartPlan> whole =
+      PartPlan::Create(plan_, std::vector<SlotArrays>(types.size(), SlotArrays{1}), kNoLimit);
+  on_device_.assign(types.size(), false);
+  for (size_t i = 0; whole.ok() && i < types.size(); ++i) {
+    on_device_[i] = IsEmpty(tensors[static_cast<int>(i)]) ||
+                    (i < bindings.parameters.size() && bindings.parameters[i] != nullptr);
+  }
+  whole_chunks_ = whole.ok() ? *std::move(whole) : PartPlan();
   loop_->RunAndWait([&] {
     lanes_->Unbind();
     attach_status_ = parts.status();
     if (parts.ok()) {
-      const uint64_t max_runs = parts->max_runs();
+      const uint64_t max_runs = std::max(parts->max_runs(), whole_chunks_.max_runs());
       runner_.SetPartPlan(*std::move(parts));
       lanes_->Bind(std::move(bindings.transport), std::move(types), max_runs,
                    std::move(bindings.parameters));
     }
   });
+}
+
+bool PipelineImpl::NeedsNoSlots(const PassSpec& spec) const {
+  const device::ChunkOp op = spec.work.op;
+  if (spec.digests != nullptr || op == device::ChunkOp::kRead || op == device::ChunkOp::kWrite) {
+    return false;
+  }
+  for (size_t i = 0; i < spec.work.participates.size(); ++i) {
+    if (spec.work.participates[i] == 0) {
+      continue;
+    }
+    const bool gradient = op != device::ChunkOp::kAdam ||
+                          (i < spec.work.gradients.size() && spec.work.gradients[i] != nullptr);
+    if (i >= on_device_.size() || !on_device_[i] ||
+        !(gradient || IsEmpty(store_->layout()->proto().tensors(static_cast<int>(i))))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void PipelineImpl::Detach() {

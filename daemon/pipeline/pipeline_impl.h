@@ -68,6 +68,9 @@ class PipelineImpl : public StatePipeline {
   }
 
   absl::StatusOr<v1::StepStatistics> RunPass(PassSpec spec);
+  // Everything of the trainer's that the pass touches lies in memory of the device: no slot limits
+  // how much goes through it at a time.
+  bool NeedsNoSlots(const PassSpec& spec) const;
   absl::Status WaitOnLoop(bool abortable,
                           const std::function<void(const std::shared_ptr<Wait>&)>& arm);
   // The applied version is durable; with `want`, it is made so.
@@ -118,6 +121,10 @@ class PipelineImpl : public StatePipeline {
   std::unique_ptr<Change> change_;
   std::unique_ptr<Prefetcher> prefetcher_;
   absl::Status attach_status_;
+  // Of the attachment: whose parameters lie in memory of the device (by tensor, empty ones too),
+  // and chunks in one part each. Written by Attach, which runs beside no other call.
+  std::vector<bool> on_device_;
+  PartPlan whole_chunks_;
   std::shared_ptr<Wait> quiet_wait_;
   std::shared_ptr<Wait> abortable_wait_;
   uint64_t aborted_call_ = 0;

@@ -140,6 +140,9 @@ int cuPointerGetAttributes(unsigned count, int* attributes, void** data, uint64_
 int cuMemGetAddressRange_v2(uint64_t* base, size_t* length_bytes, uint64_t address) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = Find(address);
+  if (!HasContext()) {
+    return Refuse(kInvalidContext);
+  }
   if (found == allocations.end()) {
     return Refuse(kInvalidValue);
   }

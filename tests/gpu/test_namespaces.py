@@ -8,7 +8,9 @@ import sys
 import tempfile
 
 import pytest
-from sharing import momentd
+import sharing  # noqa: F401  (puts momentd on the path)
+
+from momentd.daemon import ping  # isort: skip
 
 UNSHARE = ["unshare", "--pid", "--fork", "--kill-child"]
 TRAINER = """
@@ -36,7 +38,7 @@ def train_as_process_one(tmp_path, **environment):
                  "--socket-dir", sockets, "--host-memory", "512MiB"], stdout=log, stderr=log)
         try:
             socket = os.path.join(sockets, "momentd.sock")
-            momentd.ping(socket, 30)
+            ping(socket, 30)
             done = subprocess.run(
                 [*UNSHARE, sys.executable, "-c", TRAINER, socket], capture_output=True, text=True,
                 timeout=100, cwd=pathlib.Path(__file__).parent, env={**os.environ, **environment})

@@ -33,6 +33,9 @@ class CudaDevice : public device::Device {
   // What is malformed ends with INVALID_ARGUMENT, as all else by `done`.
   void Submit(device::ChunkWork* work) override;
 
+  void OnLost(std::function<void(const absl::Status&)> lost) override;
+  std::optional<device::DeviceMemoryUse> MemoryUse() const override;
+
   absl::Status RegisterMemory(std::span<std::byte> memory) override;
   void UnregisterMemory(std::span<std::byte> memory) override;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cuda/gpu_settings.h"
 #include "daemon/device/device.h"
 
 // The door of this folder: GPUs as Devices, without a type of CUDA's. The driver is loaded at run
@@ -21,6 +22,9 @@ struct Gpu {
 // UNIMPLEMENTED where this build has no kernels, FAILED_PRECONDITION for a driver that is too old
 // for them; each says which, in a sentence.
 absl::StatusOr<std::vector<Gpu>> FindGpus();
+
+// The same GPUs with how they are set up; fails as FindGpus does. Makes no context.
+absl::StatusOr<GpuSurvey> SurveyGpus();
 
 struct CudaDeviceOptions {
   // Memory of the GPU that chunks pass through, cut into slots.

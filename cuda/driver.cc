@@ -107,6 +107,9 @@ bool IsLost(CUresult result) {
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    // What a GPU that fell off its bus leaves behind; it has no other meaning that helps.
+    case CUDA_ERROR_UNKNOWN:
       return true;
     default:
       return false;

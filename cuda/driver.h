@@ -48,6 +48,9 @@
   use(cuMemUnmap);                           \
   use(cuMemSetAccess);                       \
   use(cuMemRelease);                         \
+  use(cuIpcGetMemHandle);                    \
+  use(cuMemCreate);                          \
+  use(cuMemExportToShareableHandle);         \
   use(cuMemcpyHtoDAsync);                    \
   use(cuMemcpyDtoHAsync);                    \
   use(cuMemsetD8Async);                      \

@@ -1,8 +1,16 @@
 #include "cuda/staging_slot.h"
 
 #include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
 
 namespace moment::cuda {
+
+namespace {
+
+// Where nothing is mapped: a kernel that gets there ends the process's use of the GPU.
+constexpr uint64_t kUnmapped = 0x1000;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<StagingSlot>> StagingSlot::Create(const Context& context,
                                                                  const KernelModules& kernels,
@@ -82,6 +90,9 @@ absl::Status StagingSlot::Compute(const device::ChunkWork& work) {
   KernelChunk chunk;
   for (int s = 0; s < device::kSegmentCount; ++s) {
     chunk.segments[s] = at(plan_.segment_offsets[s]);
+  }
+  if (!base::Failpoint("cuda.fault").ok()) {
+    chunk.segments[device::kMain] = reinterpret_cast<void*>(kUnmapped);
   }
   chunk.scalars = at(0);
   chunk.runs = static_cast<const KernelRun*>(at(plan_.runs_offset));

@@ -2,10 +2,12 @@
 
 #include <prometheus/exposer.h>
 #include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -80,11 +82,14 @@ class App::Parts {
     return committed;
   }
 
+  int lost_fd() const { return lost_.get(); }
+
  private:
   absl::Status StartCore() {
     MOMENT_ASSIGN_OR_RETURN(directories_, StateDirectories::Open(config_, *files_));
     workers_ = std::make_unique<base::WorkerPool>(WorkerThreads(config_));
     MOMENT_ASSIGN_OR_RETURN(devices_, Devices::Open(config_, *workers_));
+    MOMENT_RETURN_IF_ERROR(WatchDevices());
     pipeline::NodeOptions options;
     options.host_memory_bytes = config_.host_memory_bytes;
     options.io_depth = config_.io_depth;
@@ -94,6 +99,18 @@ class App::Parts {
       node_->AddStateDirectory(directory.path, *directory.engine);
       health_.push_back(std::make_unique<service::DirectoryHealth>());
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status WatchDevices() {
+    lost_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!lost_.valid()) {
+      return base::ErrnoStatus(errno, "make", "an eventfd");
+    }
+    devices_->OnLost([fd = lost_.get()](const std::string& name, const absl::Status& status) {
+      spdlog::critical("event=device_lost name={} error={}", name, base::Quoted(status.message()));
+      ::eventfd_write(fd, 1);
+    });
     return absl::OkStatus();
   }
 
@@ -111,7 +128,8 @@ class App::Parts {
                 sessions_.get(),
                 node_.get(),
                 &devices_->all(),
-                &draining_};
+                &draining_,
+                &devices_->notices()};
     board_ = std::make_shared<rpc::HealthBoard>(HealthServices(directories_->directories()));
     return absl::OkStatus();
   }
@@ -192,6 +210,7 @@ class App::Parts {
 
   const config::Config config_;
   std::atomic<bool> draining_{false};
+  base::UniqueFd lost_;  // an eventfd
   const std::unique_ptr<io::FileSystem> files_ = io::CreatePosixFileSystem();
   std::unique_ptr<StateDirectories> directories_;
   std::unique_ptr<base::WorkerPool> workers_;
@@ -230,5 +249,7 @@ absl::StatusOr<std::unique_ptr<App>> App::Start(const config::Config& config) {
 }
 
 absl::Status App::Stop() { return parts_->Stop(); }
+
+int App::lost_fd() const { return parts_->lost_fd(); }
 
 }  // namespace moment

@@ -21,6 +21,10 @@ class App {
   // all. An error says what was not committed.
   absl::Status Stop();
 
+  // Becomes readable when a device is lost for this process: what is applied can still be
+  // committed, by Stop, and then the process must end.
+  int lost_fd() const;
+
  private:
   class Parts;
   explicit App(std::unique_ptr<Parts> parts);

@@ -1,12 +1,19 @@
 // The life of the process: configuration, signals, exit codes.
+#include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/signalfd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/app.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/failpoint.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/log_text.h"
 #include "daemon/config/sources.h"
 #include "daemon/log.h"
@@ -23,6 +30,7 @@ enum ExitCode {
   kCorruption = 5,
   kConflict = 6,
   kNoResources = 7,
+  kDeviceLost = 8,
 };
 
 ExitCode ExitCodeOf(const absl::Status& status) {
@@ -80,8 +88,8 @@ bool Print(config::Action action) {
   }
 }
 
-// Blocked before any thread exists, so that sigwait alone takes them.
-sigset_t BlockSignals() {
+// Blocked before any thread exists, so that they come by the signalfd alone.
+absl::StatusOr<base::UniqueFd> BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
@@ -89,7 +97,11 @@ sigset_t BlockSignals() {
   }
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  return signals;
+  base::UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC));
+  if (!fd.valid()) {
+    return base::ErrnoStatus(errno, "make", "a signalfd");
+  }
+  return fd;
 }
 
 void Reload(const std::vector<std::string>& arguments,
@@ -107,9 +119,29 @@ void Reload(const std::vector<std::string>& arguments,
                base::Quoted("other options need a restart"));
 }
 
+// The next signal; 0 when a device is lost, which counts more.
+int AwaitSignal(int signals, int lost) {
+  for (;;) {
+    std::array<pollfd, 2> fds = {{{lost, POLLIN, 0}, {signals, POLLIN, 0}}};
+    if (::poll(fds.data(), fds.size(), -1) < 0) {
+      continue;  // EINTR
+    }
+    if (fds[0].revents != 0) {
+      return 0;
+    }
+    signalfd_siginfo info = {};
+    if (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+      return static_cast<int>(info.ssi_signo);
+    }
+  }
+}
+
 int Serve(const config::Config& config, const std::vector<std::string>& arguments,
           const std::vector<std::string>& environment) {
-  const sigset_t signals = BlockSignals();
+  const absl::StatusOr<base::UniqueFd> signals = BlockSignals();
+  if (!signals.ok()) {
+    return Fail(kFailed, signals.status());
+  }
   absl::StatusOr<std::unique_ptr<App>> app = App::Start(config);
   if (!app.ok()) {
     spdlog::error("event=start_failed error={}", base::Quoted(app.status().message()));
@@ -118,17 +150,26 @@ int Serve(const config::Config& config, const std::vector<std::string>& argument
   NotifySystem("READY=1");
   spdlog::info("event=ready version={} sockets={}", service::kVersion,
                base::Quoted(config.socket_directory));
-  int signal = 0;
-  while (::sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
+  int signal = AwaitSignal(signals->get(), (*app)->lost_fd());
+  while (signal == SIGHUP) {
     Reload(arguments, environment);
+    signal = AwaitSignal(signals->get(), (*app)->lost_fd());
   }
+  const bool is_lost = signal == 0;
   NotifySystem("STOPPING=1");
-  spdlog::info("event=stopping signal={}", signal);
+  spdlog::info("event=stopping {}",
+               is_lost ? "reason=device_lost" : absl::StrCat("signal=", signal));
   const absl::Status stopped = (*app)->Stop();
   if (!stopped.ok()) {
     spdlog::critical("event=stop error={}", base::Quoted(stopped.message()));
     // Its parts wait for disks that do not answer: leave as after a kill, which loses no commit.
-    std::_Exit(kFailed);
+    std::_Exit(is_lost ? kDeviceLost : kFailed);
+  }
+  if (is_lost) {
+    spdlog::critical("event=stopped exit={} detail={}", static_cast<int>(kDeviceLost),
+                     base::Quoted("a device is lost; every applied step is committed"));
+    // Its owners would call a driver that may not answer.
+    std::_Exit(kDeviceLost);
   }
   app->reset();
   spdlog::info("event=stopped");

@@ -21,6 +21,13 @@ std::string WithReason(const std::string& value, const std::string& reason) {
   return reason.empty() ? value : absl::StrCat(value, " (", reason, ")");
 }
 
+std::string MemoryText(const v1::GpuMemory& memory) {
+  return absl::StrCat("context ",
+                      memory.has_context_bytes() ? HumanBytes(memory.context_bytes()) : "unknown",
+                      ", staging ", HumanBytes(memory.staging_bytes()), " (",
+                      HumanBytes(memory.staging_used_bytes()), " in use)");
+}
+
 void PrintDaemon(const v1::StatusResponse& status, Console& console) {
   Facts facts;
   facts.Add("momentd", absl::StrCat(status.version(), ", pid ", status.pid(), ", up ",
@@ -35,6 +42,9 @@ void PrintDaemon(const v1::StatusResponse& status, Console& console) {
                          pool.frames_dirty(), " dirty, ", pool.frames_busy(), " busy)"));
   for (const v1::DeviceStatus& device : status.devices()) {
     facts.Add("device", WithReason(device.name(), device.detail()));
+    if (device.has_memory()) {
+      facts.Add("  memory", MemoryText(device.memory()));
+    }
   }
   facts.Print(console);
 }
@@ -67,6 +77,11 @@ void PrintStateDirectories(const v1::StatusResponse& status, Console& console) {
 
 // Nothing degrades in silence: each reason is a line of its own.
 void PrintReasons(const v1::StatusResponse& status, Console& console) {
+  for (const v1::GpuNotice& notice : status.gpu_notices()) {
+    console.out << Printable(absl::StrCat(notice.uuid().empty() ? "GPU" : notice.uuid(),
+                                          notice.unused() ? " is not used: " : ": ", notice.text()))
+                << "\n";
+  }
   for (const v1::StateDirectoryStatus& directory : status.state_directories()) {
     if (!directory.io_engine_reason().empty()) {
       console.out << Printable(absl::StrCat(directory.path(), ": engine ", directory.io_engine(),

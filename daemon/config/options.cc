@@ -193,7 +193,8 @@ constexpr Option kOptions[] = {
      "Threads for Adam on the host, checksums and copies. 0: one a core.", false, false,
      SetCount<&Config::worker_threads, 0, 1024>},
     {"gpu", "auto", "auto, none or UUID",
-     "GPUs that compute, beside the processor: all that the driver shows, none, or those named "
+     "GPUs that compute, beside the processor: all that the driver shows and a trainer can share, "
+     "none, or those named "
      "(GPU-..., as nvidia-smi -L prints them). Each takes a context of about 530 MiB and "
      "gpu_staging when the daemon starts.",
      true, false, AddGpu},

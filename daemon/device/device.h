@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -82,6 +84,13 @@ struct ChunkWork {
   void* state = nullptr;
 };
 
+// What a GPU's device takes of the GPU's memory, whatever the size of the stores.
+struct DeviceMemoryUse {
+  std::optional<uint64_t> context_bytes;  // the driver's own, as far as it can be told
+  uint64_t staging_bytes = 0;             // what chunks pass through
+  uint64_t staging_used_bytes = 0;        // of it, by chunks in work now
+};
+
 // Runs the arithmetic. Thread-safe. Elements of `out` that no run covers (pads) are copied from
 // `in`.
 class Device {
@@ -98,6 +107,13 @@ class Device {
   virtual int concurrency() const = 0;
 
   virtual void Submit(ChunkWork* work) = 0;
+
+  // `lost` runs once, on a thread of the device's, when no work of this process will succeed on it
+  // any more; every chunk then ends with UNAVAILABLE. It must not block. Set before any work.
+  virtual void OnLost(std::function<void(const absl::Status&)> lost) { static_cast<void>(lost); }
+
+  // nullopt for a device without memory of its own.
+  virtual std::optional<DeviceMemoryUse> MemoryUse() const { return std::nullopt; }
 
   // Host memory that chunks and runs will lie in until it is unregistered: a GPU pins it, and
   // copies run at full speed. Memory that is not registered works too, slowly. `memory` is aligned

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/base/failpoint.h"
 #include "daemon/device/chunk_piece.h"
 
 namespace moment::device {
@@ -96,7 +97,8 @@ struct HostDevice::State {
 
   void Start(Job& job, ChunkWork* work) {
     job.work = work;
-    job.status = CheckWork(*work);
+    job.status = CheckLost();
+    job.status.Update(CheckWork(*work));
     job.pieces = job.status.ok() ? (work->elements + kPieceElements - 1) / kPieceElements : 0;
     job.next_piece.store(0, std::memory_order_relaxed);
     job.begin = Clock::now();
@@ -105,6 +107,15 @@ struct HostDevice::State {
     for (size_t i = 0; i < tasks; ++i) {
       workers.Post(&job.tasks[i]);
     }
+  }
+
+  absl::Status CheckLost() {
+    if (const absl::Status planted = base::Failpoint("device.lost");
+        !planted.ok() && !is_lost.exchange(true)) {
+      on_lost(absl::UnavailableError(planted.message()));
+    }
+    return is_lost ? absl::UnavailableError("the device is lost for this process, restart it")
+                   : absl::OkStatus();
   }
 
   static void RunTask(Job& job) {
@@ -144,6 +155,8 @@ struct HostDevice::State {
   base::WorkerPool& workers;
   const HostDeviceOptions options;
   const std::string name = "host";
+  std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
+  std::atomic<bool> is_lost{false};
   std::vector<Job> jobs;
 
   absl::Mutex mutex;
@@ -172,5 +185,9 @@ bool HostDevice::Supports(Profile profile) const {
 int HostDevice::concurrency() const { return static_cast<int>(state_->jobs.size()); }
 
 void HostDevice::Submit(ChunkWork* work) { state_->Submit(work); }
+
+void HostDevice::OnLost(std::function<void(const absl::Status&)> lost) {
+  state_->on_lost = std::move(lost);
+}
 
 }  // namespace moment::device

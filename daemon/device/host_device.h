@@ -34,6 +34,10 @@ class HostDevice : public Device {
   // ends with INVALID_ARGUMENT, as all else by `done`.
   void Submit(ChunkWork* work) override;
 
+  // The processor stays. The failpoint device.lost takes it away all the same, as a fault takes a
+  // GPU, so that what follows can be tested on every machine.
+  void OnLost(std::function<void(const absl::Status&)> lost) override;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -76,6 +76,19 @@ void AddPool(const v1::PoolStatus& pool, Families& families) {
   }
 }
 
+void AddGpu(const v1::DeviceStatus& device, Families& families) {
+  const Labels labels = {{"gpu", device.name()}};
+  const v1::GpuMemory& memory = device.memory();
+  if (memory.has_context_bytes()) {
+    families.Gauge(metric::kGpuContext, "Memory of the GPU that the context takes.", labels,
+                   ToDouble(memory.context_bytes()));
+  }
+  families.Gauge(metric::kGpuStaging, "Memory of the GPU that chunks pass through.", labels,
+                 ToDouble(memory.staging_bytes()));
+  families.Gauge(metric::kGpuStagingUsed, "Of it, by chunks in work.", labels,
+                 ToDouble(memory.staging_used_bytes()));
+}
+
 void AddSession(const v1::SessionStatus& status, Families& families) {
   const Labels labels = {{"job", status.name().job()},
                          {"role", status.name().role()},
@@ -114,6 +127,11 @@ std::vector<prometheus::MetricFamily> Metrics::Collect() const {
     AddDirectory(directory, families);
   }
   AddPool(status.pool(), families);
+  for (const v1::DeviceStatus& device : status.devices()) {
+    if (device.has_memory()) {
+      AddGpu(device, families);
+    }
+  }
   for (const v1::SessionStatus& session : status.sessions()) {
     AddSession(session, families);
   }

@@ -27,6 +27,32 @@ v1::StateDirectoryStatus ReportDirectory(const StatusSources& sources, size_t in
   return status;
 }
 
+void ReportMemory(const device::DeviceMemoryUse& use, v1::GpuMemory& memory) {
+  if (use.context_bytes.has_value()) {
+    memory.set_context_bytes(*use.context_bytes);
+  }
+  memory.set_staging_bytes(use.staging_bytes);
+  memory.set_staging_used_bytes(use.staging_used_bytes);
+}
+
+void ReportDevices(const StatusSources& sources, v1::StatusResponse& status) {
+  for (const device::Device* each : *sources.devices) {
+    v1::DeviceStatus* device = status.add_devices();
+    device->set_name(each->name());
+    device->set_detail(each->Describe());
+    if (const std::optional<device::DeviceMemoryUse> use = each->MemoryUse()) {
+      ReportMemory(*use, *device->mutable_memory());
+    }
+  }
+  for (const GpuNotice& each : *sources.gpu_notices) {
+    v1::GpuNotice* notice = status.add_gpu_notices();
+    notice->set_uuid(each.uuid);
+    notice->set_setting(each.setting);
+    notice->set_unused(each.unused);
+    notice->set_text(each.text);
+  }
+}
+
 }  // namespace
 
 v1::StatusResponse ReportStatus(const StatusSources& sources) {
@@ -41,11 +67,7 @@ v1::StatusResponse ReportStatus(const StatusSources& sources) {
   for (const std::shared_ptr<session::Session>& session : sources.sessions->Sessions()) {
     *status.add_sessions() = session->Status();
   }
-  for (const device::Device* each : *sources.devices) {
-    v1::DeviceStatus* device = status.add_devices();
-    device->set_name(each->name());
-    device->set_detail(each->Describe());
-  }
+  ReportDevices(sources, status);
   *status.mutable_pool() = sources.node->PoolStatus();
   status.set_draining(*sources.draining);
   return status;

@@ -9,6 +9,7 @@
 
 #include "daemon/device/device.h"
 #include "daemon/pipeline/node.h"
+#include "daemon/service/gpu_notice.h"
 #include "daemon/session/session_manager.h"
 #include "daemon/session/store_opener.h"
 #include "moment/v1/admin.pb.h"
@@ -32,6 +33,7 @@ struct StatusSources {
   const pipeline::Node* node = nullptr;
   const std::vector<device::Device*>* devices = nullptr;
   const std::atomic<bool>* draining = nullptr;
+  const std::vector<GpuNotice>* gpu_notices = nullptr;
 };
 
 // Reads atomics and takes short locks; touches no disk.

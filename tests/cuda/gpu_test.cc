@@ -1,6 +1,7 @@
 // What a CudaDevice promises beyond the conformance suite; on the first GPU.
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -75,6 +76,33 @@ TEST_CASE("OpenGpu: refuses slots that no chunk fits", "[gpu]") {
   REQUIRE(gpus.ok());
   CHECK(absl::IsInvalidArgument(OpenGpu(gpus->front().uuid, {kMiB, 4}).status()));
   CHECK(absl::IsInvalidArgument(OpenGpu(gpus->front().uuid, {kMiB, 0}).status()));
+}
+
+TEST_CASE("CudaDevice: says what it takes of the GPU", "[gpu]") {
+  CudaDeviceOptions options;
+  options.staging_bytes = 64 * kMiB;
+  options.slots = 4;
+  const auto gpu = OpenFirst(options);
+  const std::optional<device::DeviceMemoryUse> use = gpu->MemoryUse();
+  REQUIRE(use.has_value());
+  CHECK(use->staging_bytes == 64 * kMiB);
+  CHECK(use->staging_used_bytes == 0);
+  // Of the process's first device; a second one shares the context.
+  INFO("context " << use->context_bytes.value_or(0));
+  CHECK(use->context_bytes.value_or(0) < 2048 * kMiB);
+}
+
+TEST_CASE("SurveyGpus: knows the GPUs that FindGpus finds", "[gpu]") {
+  const auto gpus = FindGpus();
+  const auto survey = SurveyGpus();
+  REQUIRE(gpus.ok());
+  REQUIRE(survey.ok());
+  REQUIRE(survey->gpus.size() == gpus->size());
+  for (size_t i = 0; i < gpus->size(); ++i) {
+    CHECK(survey->gpus[i].uuid == (*gpus)[i].uuid);
+    CHECK(survey->gpus[i].model == (*gpus)[i].model);
+  }
+  CHECK_FALSE(survey->cuda_version.empty());
 }
 
 TEST_CASE("OpenGpu: a GPU without room for the staging memory", "[gpu]") {

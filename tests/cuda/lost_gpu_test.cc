@@ -1,4 +1,6 @@
 // A fault on the GPU, which ends this process's use of it: a program of its own.
+#include <atomic>
+
 #include "cuda/cuda_devices.h"
 #include "tests/device/chunk_model.h"
 #include "tests/support/catch.h"
@@ -17,6 +19,8 @@ TEST_CASE("CudaDevice: after a fault of the GPU every chunk ends with UNAVAILABL
   REQUIRE(gpus.ok());
   auto gpu = OpenGpu(gpus->front().uuid);
   REQUIRE(gpu.ok());
+  std::atomic<int> losses{0};
+  (*gpu)->OnLost([&losses](const absl::Status& status) { losses += absl::IsUnavailable(status); });
   ChunkShape shape;
   shape.elements = 100;
   shape.hyperparameters = {{1e-3, 0.9, 0.999, 1e-8, 0.01}};
@@ -41,6 +45,7 @@ TEST_CASE("CudaDevice: after a fault of the GPU every chunk ends with UNAVAILABL
     (*gpu)->Submit(&call.work);
     CHECK(absl::IsUnavailable(call.Wait()));
   }
+  CHECK(losses == 1);
 }
 
 }  // namespace

@@ -4,11 +4,10 @@
 #
 #   deploy/bundle.sh <destination> <programs and libraries> -- <files and directories of the tree>
 #
-# Binaries must have been linked with the RPATH $ORIGIN (the CMake preset "bundle" does). Prints the
-# glibc that the bundle needs; fails above MOMENT_BUNDLE_GLIBC (2.36) or MOMENT_BUNDLE_MIB (40).
+# Binaries must have been linked with the RPATH $ORIGIN (the CMake preset "bundle" does). Ends with
+# deploy/check_bundle.sh.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly GLIBC_LIMIT=${MOMENT_BUNDLE_GLIBC:-2.36} SIZE_LIMIT_MIB=${MOMENT_BUNDLE_MIB:-40}
 # Of glibc: always the machine's own.
 readonly GLIBC='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|libutil)\.so'
 
@@ -38,20 +37,4 @@ for item in "$@"; do
 done
 find "$destination" -name __pycache__ -prune -exec rm -rf {} +
 
-for binary in "${binaries[@]}"; do
-  objdump -p "$destination/bin/$(basename "$binary")" | grep -E '^ +RPATH +\$ORIGIN$' >/dev/null || {
-    echo "bundle: $binary has no RPATH \$ORIGIN" >&2
-    exit 1
-  }
-done
-needed=$(objdump -T "$destination"/bin/* | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' | sort -uV | tail -1)
-size_mib=$(du -sm --apparent-size "$destination" | cut -f1)
-echo "bundle: $size_mib MiB in $destination, needs glibc $needed"
-[ "$(printf '%s\n' "$needed" "$GLIBC_LIMIT" | sort -V | tail -1)" = "$GLIBC_LIMIT" ] || {
-  echo "bundle: glibc $needed is newer than $GLIBC_LIMIT" >&2
-  exit 1
-}
-[ "$size_mib" -le "$SIZE_LIMIT_MIB" ] || {
-  echo "bundle: more than $SIZE_LIMIT_MIB MiB" >&2
-  exit 1
-}
+exec "$root/deploy/check_bundle.sh" "$destination"

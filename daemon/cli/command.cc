@@ -16,6 +16,8 @@ void AddCommands(CLI::App& app, Invocation& invocation) {
   AddVerifyCommand(app, invocation);
   AddDropCommand(app, invocation);
   AddHealthCommand(app, invocation);
+  AddDoctorCommand(app, invocation);
+  AddSharingPeerCommand(app, invocation);
 }
 
 int CodeOf(ExitCode code) { return static_cast<int>(code); }

@@ -68,6 +68,8 @@ void AddInspectCommand(CLI::App& app, Invocation& invocation);
 void AddVerifyCommand(CLI::App& app, Invocation& invocation);
 void AddDropCommand(CLI::App& app, Invocation& invocation);
 void AddHealthCommand(CLI::App& app, Invocation& invocation);
+void AddDoctorCommand(CLI::App& app, Invocation& invocation);
+void AddSharingPeerCommand(CLI::App& app, Invocation& invocation);
 
 // Parses, runs and reports. `arguments` are without the program's name.
 int RunCommandLine(const std::vector<std::string>& arguments, Context& context);

@@ -35,14 +35,14 @@ TEST_CASE("Usage errors are exit 2, on stderr", "[cli]") {
 TEST_CASE("Help is exit 0, on stdout, and names every subcommand", "[cli]") {
   Capture capture;
   CHECK(capture.Run({"--help"}) == 0);
-  for (const char* command : {"status", "list", "inspect", "verify", "health"}) {
+  for (const char* command : {"status", "list", "inspect", "verify", "health", "doctor"}) {
     CHECK_THAT(capture.out.str(), ContainsSubstring(command));
   }
   CHECK(capture.err.str().empty());
 }
 
 TEST_CASE("Every subcommand has --json and --help", "[cli]") {
-  for (const char* command : {"status", "list", "inspect", "verify", "health"}) {
+  for (const char* command : {"status", "list", "inspect", "verify", "health", "doctor"}) {
     Capture capture;
     CHECK(capture.Run({command, "--help"}) == 0);
     CHECK_THAT(capture.out.str(), ContainsSubstring("--json"));

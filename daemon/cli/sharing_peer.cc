@@ -22,8 +22,6 @@
 #include "daemon/base/fd.h"
 #include "daemon/cli/command.h"
 
-extern char** environ;
-
 namespace moment::cli {
 namespace {
 

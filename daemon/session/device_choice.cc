@@ -21,8 +21,9 @@ absl::StatusOr<std::vector<device::Device*>> Named(const std::vector<device::Dev
       return std::vector<device::Device*>{device};
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("this daemon has no device ", name, "; it has ", Names(devices)));
+  return absl::InvalidArgumentError(absl::StrCat("this daemon has no device ", name, "; it has ",
+                                                 Names(devices),
+                                                 " (momentctl status says why a GPU is not used)"));
 }
 
 }  // namespace

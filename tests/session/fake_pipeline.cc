@@ -335,7 +335,8 @@ absl::StatusOr<OpenedStore> FakeOpener::Open(const v1::OpenRequest&, uid_t) {
   OpenedStore opened;
   opened.pipeline = std::make_unique<FakePipeline>(disk, layout);
   opened.profile = v1::PROFILE_TORCH_CPU;
-  opened.device = "host";
+  opened.device = device;
+  opened.importer = importer;
   opened.io_engine = "fake";
   return opened;
 }

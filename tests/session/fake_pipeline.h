@@ -125,6 +125,8 @@ class FakeOpener : public StoreOpener {
   absl::StatusOr<OpenedStore> Open(const v1::OpenRequest& request, uid_t owner) override;
 
   const std::shared_ptr<FakeDisk> disk = std::make_shared<FakeDisk>();
+  std::string device = "host";
+  device::MemoryImporter* importer = nullptr;  // of the device
   const std::shared_ptr<const store::Layout> layout;
 };
 

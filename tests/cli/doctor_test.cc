@@ -34,7 +34,8 @@ struct Machine {
   cuda::GpuSettings& gpu() { return survey->gpus[0]; }
 
   Checks Run() const {
-    return CheckGpus({[this] { return survey; }, [this](const std::string& uuid, Sharing sharing) {
+    return CheckGpus({[this] { return survey; },
+                      [this](const std::string& uuid, Sharing sharing) {
                         CHECK(uuid == kUuid);
                         return sharing == Sharing::kHandle ? by_handle : by_descriptor;
                       }});

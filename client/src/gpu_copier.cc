@@ -10,20 +10,26 @@ constexpr unsigned kRegisterPortable = 1;   // CU_MEMHOSTREGISTER_PORTABLE
 
 }  // namespace
 
+struct GpuCopier::Lane {
+  void* stream = nullptr;
+  bool busy = false;
+};
+
 struct GpuCopier::Gpu {
   explicit Gpu(CudaContext made) : context(std::move(made)) {}
   CudaContext context;
-  void* stream = nullptr;
-  bool busy = false;
+  std::map<uint32_t, Lane> lanes;
 };
 
 GpuCopier::GpuCopier() = default;
 
 GpuCopier::~GpuCopier() {
-  Finish();
   for (auto& [ordinal, gpu] : gpus_) {
     const CudaContext::Current current(gpu->context);
-    driver_->cuStreamDestroy_v2(gpu->stream);
+    for (auto& [number, lane] : gpu->lanes) {
+      driver_->cuStreamSynchronize(lane.stream);
+      driver_->cuStreamDestroy_v2(lane.stream);
+    }
     if (std::exchange(pinned_, false)) {
       driver_->cuMemHostUnregister(pinned_data_);
     }
@@ -52,10 +58,6 @@ GpuCopier::Gpu* GpuCopier::Prepare(int ordinal) {
   }
   auto gpu = std::make_unique<Gpu>(*std::move(context));
   const CudaContext::Current current(gpu->context);
-  if (driver_->cuStreamCreate(&gpu->stream, kStreamNonBlocking) != 0) {
-    gpus_.erase(ordinal);
-    return nullptr;
-  }
   Pin();
   known = std::move(gpu);
   return known.get();
@@ -68,24 +70,42 @@ void GpuCopier::Pin() {
   }
 }
 
-bool GpuCopier::Start(int ordinal, std::byte* to, const std::byte* from, uint64_t length_bytes) {
+// The GPU's context is current.
+GpuCopier::Lane* GpuCopier::PrepareLane(Gpu& gpu, uint32_t number) {
+  const auto found = gpu.lanes.find(number);
+  if (found != gpu.lanes.end()) {
+    return &found->second;
+  }
+  void* stream = nullptr;
+  if (driver_->cuStreamCreate(&stream, kStreamNonBlocking) != 0) {
+    return nullptr;
+  }
+  return &gpu.lanes.emplace(number, Lane{stream, false}).first->second;
+}
+
+bool GpuCopier::Start(int ordinal, uint32_t lane, std::byte* to, const std::byte* from,
+                      uint64_t length_bytes) {
   Gpu* const gpu = Prepare(ordinal);
   if (gpu == nullptr) {
     return false;
   }
   const CudaContext::Current current(gpu->context);
-  gpu->busy = true;
+  Lane* const on = PrepareLane(*gpu, lane);
+  if (on == nullptr) {
+    return false;
+  }
+  on->busy = true;
   return driver_->cuMemcpyAsync(reinterpret_cast<CudaAddress>(to),
-                                reinterpret_cast<CudaAddress>(from), length_bytes,
-                                gpu->stream) == 0;
+                                reinterpret_cast<CudaAddress>(from), length_bytes, on->stream) == 0;
 }
 
-bool GpuCopier::Finish() {
+bool GpuCopier::Finish(uint32_t lane) {
   bool fine = true;
   for (auto& [ordinal, gpu] : gpus_) {
-    if (std::exchange(gpu->busy, false)) {
+    const auto on = gpu->lanes.find(lane);
+    if (on != gpu->lanes.end() && std::exchange(on->second.busy, false)) {
       const CudaContext::Current current(gpu->context);
-      fine = driver_->cuStreamSynchronize(gpu->stream) == 0 && fine;
+      fine = driver_->cuStreamSynchronize(on->second.stream) == 0 && fine;
     }
   }
   return fine;

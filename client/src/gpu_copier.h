@@ -21,15 +21,18 @@ class GpuCopier {
   // Host memory that copies use; it is pinned at the first one, and outlives this.
   void SetPinned(std::byte* data, uint64_t length_bytes);
 
-  // Starts a copy to or from memory of this GPU. False if the driver refuses.
-  bool Start(int gpu, std::byte* to, const std::byte* from, uint64_t length_bytes);
-  // Waits for all that was started. False if one of them failed.
-  bool Finish();
+  // Starts a copy to or from memory of this GPU, after those of the same lane. False if the driver
+  // refuses.
+  bool Start(int gpu, uint32_t lane, std::byte* to, const std::byte* from, uint64_t length_bytes);
+  // Waits for all that was started in the lane. False if one of them failed.
+  bool Finish(uint32_t lane);
 
  private:
   struct Gpu;
+  struct Lane;
 
   Gpu* Prepare(int ordinal);
+  Lane* PrepareLane(Gpu& gpu, uint32_t number);
   void Pin();
 
   const CudaDriver* driver_ = nullptr;

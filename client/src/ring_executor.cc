@@ -114,6 +114,7 @@ absl::Status RingExecutor::Map(RingDescriptors descriptors) {
   gpu_.SetPinned(slots_.data(), slots_.length_bytes());
   commands_ = reinterpret_cast<v1::RingCommand*>(control_.data() + sizeof(v1::RingHeader));
   runs_ = reinterpret_cast<v1::RingRun*>(commands_ + slot_count_);
+  in_work_.resize(slot_count_);
   completed_ = header_->completed.load(std::memory_order_acquire);
   return absl::OkStatus();
 }
@@ -134,47 +135,68 @@ void RingExecutor::Loop() {
   }
 }
 
+// Copies of host memory are done when a command was started; those of GPU memory go on beside the
+// next commands, each slot's on its own stream, and are waited for in order. The table stays locked
+// until none is left, so that no buffer goes away under them.
 void RingExecutor::ExecuteIssued() {
-  while (header_->issued.load(std::memory_order_acquire) > completed_) {
-    const uint64_t index = completed_ % slot_count_;
-    v1::RingCommand command = commands_[index];
-    v1::RingResult result = v1::RING_RESULT_BAD_COMMAND;
-    uint32_t failed_run = MOMENT_RING_NO_RUN;
-    if (command.ticket == completed_ + 1 && command.slot < slot_count_ &&
-        command.run_count <= max_runs_) {
-      result = Execute(command, runs_ + index * max_runs_, &failed_run);
-    }
-    commands_[index].result = result;
-    commands_[index].failed_run = failed_run;
-    header_->completed.store(++completed_, std::memory_order_release);
-    Signal(descriptors_.to_daemon);
+  if (header_->issued.load(std::memory_order_acquire) == completed_) {
+    return;
   }
+  absl::MutexLock lock(&table_->mutex());
+  uint64_t started = completed_;
+  do {
+    const uint64_t issued = header_->issued.load(std::memory_order_acquire);
+    for (; started < issued && started - completed_ < slot_count_; ++started) {
+      in_work_[started % slot_count_] = Begin(started);
+    }
+    Complete(in_work_[completed_ % slot_count_]);
+  } while (completed_ < started || header_->issued.load(std::memory_order_acquire) > completed_);
+}
+
+RingExecutor::InWork RingExecutor::Begin(uint64_t number) {
+  const uint64_t index = number % slot_count_;
+  InWork work;
+  work.command = commands_[index];
+  if (work.command.ticket == number + 1 && work.command.slot < slot_count_ &&
+      work.command.run_count <= max_runs_) {
+    work.result = Execute(work.command, runs_ + index * max_runs_, &work.failed_run);
+  }
+  return work;
+}
+
+void RingExecutor::Complete(InWork& work) {
+  // Whatever happened: no copy goes on after its command.
+  if (!gpu_.Finish(work.command.slot) && work.result == v1::RING_RESULT_OK) {
+    work.failed_run = 0;
+    work.result = v1::RING_RESULT_NO_BUFFER;
+  }
+  const uint64_t index = completed_ % slot_count_;
+  commands_[index].result = work.result;
+  commands_[index].failed_run = work.failed_run;
+  header_->completed.store(++completed_, std::memory_order_release);
+  Signal(descriptors_.to_daemon);
 }
 
 v1::RingResult RingExecutor::Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                                      uint32_t* failed_run) {
+  table_->mutex().AssertHeld();
   if (command.op < v1::RING_OP_GRADIENTS_IN || command.op > v1::RING_OP_SEGMENTS_OUT) {
     return v1::RING_RESULT_BAD_COMMAND;
   }
-  absl::MutexLock lock(&table_->mutex());
   if (command.generation != table_->generation()) {
     return v1::RING_RESULT_NO_BUFFER;
   }
   if (command.op == v1::RING_OP_PARAMETERS_OUT) {
     parameter_writes_.fetch_add(1, std::memory_order_acq_rel);
   }
-  v1::RingResult result = v1::RING_RESULT_OK;
-  for (uint32_t i = 0; result == v1::RING_RESULT_OK && i < command.run_count; ++i) {
+  for (uint32_t i = 0; i < command.run_count; ++i) {
     const v1::RingRun run = runs[i];
-    result = Copy(command, run);
-    *failed_run = result == v1::RING_RESULT_OK ? MOMENT_RING_NO_RUN : i;
+    if (const v1::RingResult result = Copy(command, run); result != v1::RING_RESULT_OK) {
+      *failed_run = i;
+      return result;
+    }
   }
-  // Whatever happened: no copy goes on after the command.
-  if (!gpu_.Finish() && result == v1::RING_RESULT_OK) {
-    *failed_run = 0;
-    result = v1::RING_RESULT_NO_BUFFER;
-  }
-  return result;
+  return v1::RING_RESULT_OK;
 }
 
 // The trainer's memory of a run; without data if there is none.
@@ -204,8 +226,9 @@ v1::RingResult RingExecutor::Copy(const v1::RingCommand& command, const v1::Ring
   std::byte* const to = out ? buffer.data : slot;
   const std::byte* const from = out ? slot : buffer.data;
   if (buffer.gpu >= 0) {
-    return gpu_.Start(buffer.gpu, to, from, run.length_bytes) ? v1::RING_RESULT_OK
-                                                              : v1::RING_RESULT_NO_BUFFER;
+    return gpu_.Start(buffer.gpu, command.slot, to, from, run.length_bytes)
+               ? v1::RING_RESULT_OK
+               : v1::RING_RESULT_NO_BUFFER;
   }
   std::memcpy(to, from, run.length_bytes);
   return v1::RING_RESULT_OK;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/src/descriptor_door.h"
@@ -49,6 +50,15 @@ class RingExecutor {
   absl::Status Map(RingDescriptors descriptors);
   void Loop();
   void ExecuteIssued();
+  // A command that was started and not yet acknowledged.
+  struct InWork {
+    v1::RingCommand command = {};
+    v1::RingResult result = v1::RING_RESULT_BAD_COMMAND;
+    uint32_t failed_run = MOMENT_RING_NO_RUN;
+  };
+
+  InWork Begin(uint64_t number);
+  void Complete(InWork& work);
   v1::RingResult Execute(const v1::RingCommand& command, const v1::RingRun* runs,
                          uint32_t* failed_run);
   Buffer Find(const v1::RingCommand& command, const v1::RingRun& run) const;
@@ -67,7 +77,8 @@ class RingExecutor {
   uint64_t slot_bytes_ = 0;
   uint32_t max_runs_ = 0;
   uint64_t completed_ = 0;
-  GpuCopier gpu_;  // ends before the slots that it pins
+  std::vector<InWork> in_work_;  // by number of the command, modulo the slots
+  GpuCopier gpu_;                // ends before the slots that it pins
   std::atomic<uint64_t> parameter_writes_{0};
   std::thread thread_;
 };

@@ -217,11 +217,11 @@ TEST_CASE("GpuCopier: bytes go to and from a GPU with its context current", "[cl
   {
     GpuCopier copier;
     copier.SetPinned(slot.data(), slot.size());
-    REQUIRE(copier.Start(0, gpu.data, slot.data(), slot.size()));
-    REQUIRE(copier.Finish());
+    REQUIRE(copier.Start(0, 3, gpu.data, slot.data(), slot.size()));
+    REQUIRE(copier.Finish(3));
     std::fill(slot.begin(), slot.end(), std::byte{0});
-    REQUIRE(copier.Start(0, slot.data(), gpu.data, slot.size()));
-    REQUIRE(copier.Finish());
+    REQUIRE(copier.Start(0, 3, slot.data(), gpu.data, slot.size()));
+    REQUIRE(copier.Finish(3));
     CHECK(driver.counts().pinned == 1);
   }
   CHECK(slot == std::vector<std::byte>(64, std::byte{7}));

@@ -70,7 +70,8 @@ def resident(count):
 def streamed(arguments, rate):
     with tempfile.TemporaryDirectory(dir=arguments.directory) as path:
         with momentd.spawn(path + "/state", log=path + "/log",
-                           arguments=["--host-memory", arguments.host_memory]) as daemon:
+                           arguments=["--host-memory", arguments.host_memory,
+                                      "--ring-slots", str(arguments.ring_slots)]) as daemon:
             optimizer = momentd.torch.AdamW(
                 model(arguments.parameters), lr=1e-4, fused=True, job="bench", socket=daemon.socket,
                 commit_every=arguments.commit_every)
@@ -98,6 +99,7 @@ def main():
     parser.add_argument("--parameters", type=int, default=1_000_000_000)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--host-memory", default="27GiB")
+    parser.add_argument("--ring-slots", type=int, default=4)
     parser.add_argument("--commit-every", type=int, default=0)
     parser.add_argument("--directory", default=None)
     arguments = parser.parse_args()

@@ -12,7 +12,7 @@ import sharing  # noqa: F401  (puts momentd on the path)
 
 from momentd.daemon import ping  # isort: skip
 
-UNSHARE = ["unshare", "--pid", "--fork", "--kill-child"]
+UNSHARE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 TRAINER = """
 import sys
 from sharing import Beside, momentd, parameters

@@ -41,10 +41,6 @@ def profile_for(device, groups):
     """The arithmetic of torch's own optimizer with the same arguments on this device. Raises ValueError
     for arguments whose arithmetic momentd does not have there."""
     if device.type == "cpu":
-        if any(group.get("fused") for group in groups):
-            raise ValueError(
-                "fused=True: results are held to torch's default on CPU tensors; fused rounds otherwise"
-            )
         return torch_profile()
     fused = {bool(group.get("fused")) for group in groups}
     if fused == {True}:

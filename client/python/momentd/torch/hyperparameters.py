@@ -10,6 +10,7 @@ _REFUSED = {
     "capturable": "a CUDA graph cannot hold a call of the daemon",
     "differentiable": "autograd cannot see through the daemon",
 }
+FUSED_ON_CPU = "results are held to torch's default on CPU tensors; fused rounds otherwise"
 # How torch computes a step, not what: these stay the optimizer's own when a state is loaded.
 IMPLEMENTATION = ("foreach", "capturable", "differentiable", "fused")
 
@@ -53,6 +54,8 @@ def check_choices(group):
     for name, reason in _REFUSED.items():
         if group.get(name):
             raise ValueError(f"{name}={group[name]!r}: {reason}")
+    if group.get("fused") and any(p.device.type == "cpu" for p in group.get("params", ())):
+        raise ValueError(f"fused={group['fused']!r}: {FUSED_ON_CPU}")
 
 
 def wire_group(group, tensors):

@@ -15,7 +15,7 @@ from momentd.errors import ForkedError
 from momentd.store import Info, Options, Statistics
 from momentd.torch.access import StateAccess
 from momentd.torch.devices import check_arithmetic
-from momentd.torch.hyperparameters import check_defaults
+from momentd.torch.hyperparameters import check_choices, check_defaults
 from momentd.torch.names import Names
 from momentd.torch.session import Session
 from momentd.torch.state import StreamedState
@@ -97,6 +97,8 @@ class Streamed(torch.optim.Optimizer):
             assert optimizer is not None  # it outlives its session
             return optimizer.param_groups
 
+        for group in self.param_groups:
+            check_choices(group)
         if options.profile is None:
             check_arithmetic(self.param_groups)
         self._session = Session(options, moment_dtypes, self._names, groups, replicas)

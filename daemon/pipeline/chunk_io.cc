@@ -81,16 +81,59 @@ uint64_t ChunkIo::Read(Frame* frame, store::BucketImage& image, const ChunkExten
 
 uint64_t ChunkIo::Write(Frame* frame, store::BucketImage& image, bool main_only, IoClass io_class) {
   const Chunk& chunk = plan_.chunks()[frame->chunk];
-  ChunkExtent extent = WholeExtent(chunk);
-  uint64_t next = 0;
-  ForEachUnit(chunk, extent, frame->data, [&](int segment, uint64_t unit, std::byte*, uint64_t) {
-    image.set_checksum(chunk.segments[segment].first_checksum + unit, frame->checksums[next++]);
-  });
+  frame->image = &image;
+  frame->extent = WholeExtent(chunk);
   if (main_only) {
-    extent.units[device::kExpAvg] = {};
-    extent.units[device::kExpAvgSq] = {};
+    frame->extent.units[device::kExpAvg] = {};
+    frame->extent.units[device::kExpAvgSq] = {};
   }
-  return Submit(frame, image, io::IoOp::kWrite, extent, io_class);
+  frame->io_class = io_class;
+  frame->checksumming = true;
+  frame->cancelled = false;
+  PostTask(frame, RunChecksums);
+  return frame->extent.bytes(chunk);
+}
+
+void ChunkIo::RunChecksums(base::WorkerPool::Task* task) noexcept {
+  auto* frame = static_cast<FrameTask*>(task)->frame;
+  auto* self = static_cast<ChunkIo*>(frame->io);
+  self->ComputeChecksums(frame);
+  self->PostResult(frame, OnChecksumsEvent);
+}
+
+void ChunkIo::ComputeChecksums(Frame* frame) const {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  for (const SegmentExtent& extent : chunk.segments) {
+    std::memset(frame->data + extent.frame_offset + extent.data_bytes, 0,
+                extent.length_bytes - extent.data_bytes);
+  }
+  uint64_t next = 0;
+  ForEachUnit(chunk, WholeExtent(chunk), frame->data,
+              [&](int, uint64_t, const std::byte* data, uint64_t bytes) {
+                frame->checksums[next++] = XXH3_64bits(data, bytes);
+              });
+}
+
+void ChunkIo::OnChecksumsEvent(Event* event) noexcept {
+  auto* frame = static_cast<Frame*>(event->context);
+  auto* self = static_cast<ChunkIo*>(frame->io);
+  frame->checksumming = false;
+  if (frame->cancelled) {
+    self->listener_.OnWritten(frame, absl::CancelledError("the write was not needed any more"));
+    return;
+  }
+  self->SubmitWrite(frame);
+}
+
+void ChunkIo::SubmitWrite(Frame* frame) {
+  const Chunk& chunk = plan_.chunks()[frame->chunk];
+  uint64_t next = 0;
+  ForEachUnit(chunk, WholeExtent(chunk), frame->data,
+              [&](int segment, uint64_t unit, std::byte*, uint64_t) {
+                frame->image->set_checksum(chunk.segments[segment].first_checksum + unit,
+                                           frame->checksums[next++]);
+              });
+  Submit(frame, *frame->image, io::IoOp::kWrite, frame->extent, frame->io_class);
 }
 
 void ChunkIo::OnRequestDone(IoRequest* request) noexcept {
@@ -101,12 +144,17 @@ void ChunkIo::OnRequestDone(IoRequest* request) noexcept {
   auto* self = static_cast<ChunkIo*>(frame->io);
   frame->status = RequestStatus(frame);
   if (request->op == io::IoOp::kRead && frame->status.ok()) {
-    frame->task.run = RunVerify;
-    frame->task.frame = frame;
-    self->workers_.Post(&frame->task);
+    self->PostTask(frame, RunVerify);
     return;
   }
   self->PostResult(frame, request->op == io::IoOp::kRead ? OnReadEvent : OnWrittenEvent);
+}
+
+void ChunkIo::PostTask(Frame* frame, void (*run)(base::WorkerPool::Task*) noexcept) {
+  frame->io = this;
+  frame->task.run = run;
+  frame->task.frame = frame;
+  workers_.Post(&frame->task);
 }
 
 void ChunkIo::PostResult(Frame* frame, void (*run)(Event*) noexcept) {
@@ -130,9 +178,9 @@ void ChunkIo::OnReadEvent(Event* event) noexcept {
   static_cast<ChunkIo*>(frame->io)->listener_.OnRead(frame, std::move(frame->status));
 }
 
-void ChunkIo::OnSealedEvent(Event* event) noexcept {
+void ChunkIo::OnFilledEvent(Event* event) noexcept {
   auto* frame = static_cast<Frame*>(event->context);
-  static_cast<ChunkIo*>(frame->io)->listener_.OnSealed(frame);
+  static_cast<ChunkIo*>(frame->io)->listener_.OnFilled(frame);
 }
 
 void ChunkIo::OnWrittenEvent(Event* event) noexcept {
@@ -166,53 +214,44 @@ absl::Status ChunkIo::Verify(Frame* frame) const {
   return status;
 }
 
-void ChunkIo::Seal(Frame* frame, const SealOptions& options) {
-  frame->io = this;
-  frame->seal_from = options.copy_from;
-  frame->seal_zero_moments = options.zero_moments;
-  frame->seal_zeros = options.zeros;
-  frame->task.run = RunSeal;
-  frame->task.frame = frame;
-  workers_.Post(&frame->task);
+void ChunkIo::Fill(Frame* frame, const FillOptions& options) {
+  frame->fill_from = options.copy_from;
+  frame->fill_zero_moments = options.zero_moments;
+  frame->fill_zeros = options.zeros;
+  PostTask(frame, RunFill);
 }
 
-void ChunkIo::RunSeal(base::WorkerPool::Task* task) noexcept {
+void ChunkIo::RunFill(base::WorkerPool::Task* task) noexcept {
   auto* frame = static_cast<FrameTask*>(task)->frame;
   auto* self = static_cast<ChunkIo*>(frame->io);
-  self->SealBytes(frame);
-  self->PostResult(frame, OnSealedEvent);
+  self->FillBytes(frame);
+  self->PostResult(frame, OnFilledEvent);
 }
 
-void ChunkIo::SealBytes(Frame* frame) const {
+void ChunkIo::FillBytes(Frame* frame) const {
   const Chunk& chunk = plan_.chunks()[frame->chunk];
   for (int s = 0; s < kSegmentCount; ++s) {
     const SegmentExtent& extent = chunk.segments[s];
     std::byte* data = frame->data + extent.frame_offset;
-    if (s != device::kMain && frame->seal_zero_moments) {
+    if (s != device::kMain && frame->fill_zero_moments) {
       std::memset(data, 0, extent.length_bytes);
       continue;
     }
-    if (frame->seal_from != nullptr) {
-      std::memcpy(data, frame->seal_from->data + extent.frame_offset, extent.data_bytes);
+    if (frame->fill_from != nullptr) {
+      std::memcpy(data, frame->fill_from->data + extent.frame_offset, extent.data_bytes);
     }
-    std::memset(data + extent.data_bytes, 0, extent.length_bytes - extent.data_bytes);
   }
   ZeroSegments(frame);
-  uint64_t next = 0;
-  ForEachUnit(chunk, WholeExtent(chunk), frame->data,
-              [&](int, uint64_t, const std::byte* data, uint64_t bytes) {
-                frame->checksums[next++] = XXH3_64bits(data, bytes);
-              });
 }
 
 void ChunkIo::ZeroSegments(Frame* frame) const {
-  if (frame->seal_zeros.empty()) {
+  if (frame->fill_zeros.empty()) {
     return;
   }
   const Chunk& chunk = plan_.chunks()[frame->chunk];
   for (const ChunkRun& run : plan_.runs(chunk)) {
     for (int s = 0; s < kSegmentCount; ++s) {
-      if (frame->seal_zeros[run.tensor].access[s] == Access::kZeros) {
+      if (frame->fill_zeros[run.tensor].access[s] == Access::kZeros) {
         const uint64_t size = device::SizeBytes(plan_.types(chunk)[s]);
         std::memset(frame->data + chunk.segments[s].frame_offset + run.chunk_first * size, 0,
                     run.count * size);
@@ -222,12 +261,20 @@ void ChunkIo::ZeroSegments(Frame* frame) const {
 }
 
 void ChunkIo::Expedite(Frame* frame) {
+  if (frame->checksumming) {
+    frame->io_class = IoClass::kStep;
+    return;
+  }
   for (int r = 0; r < frame->request_count; ++r) {
     scheduler_.Expedite(&frame->requests[r]);
   }
 }
 
 void ChunkIo::Cancel(Frame* frame) {
+  if (frame->checksumming) {
+    frame->cancelled = true;
+    return;
+  }
   for (int r = 0; r < frame->request_count; ++r) {
     scheduler_.Cancel(&frame->requests[r]);
   }

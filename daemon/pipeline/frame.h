@@ -25,9 +25,10 @@ inline constexpr uint32_t kNoChunk = UINT32_MAX;
 //   free       nothing
 //   reading    being read and verified
 //   clean      its bytes are in its file: the only state in which it may be updated in place
-//   computing  the device or the checksums work on it; its bytes are nowhere else
+//   computing  the device works on it, or it is filled; its bytes are nowhere else
 //   dirty      complete, not in its file
-//   writing    handed to the scheduler; its bytes must not change before the write is complete
+//   writing    its checksums are computed, then it is handed to the scheduler; its bytes must not
+//              change before the write is complete
 enum class FrameState : uint8_t { kFree, kReading, kClean, kComputing, kDirty, kWriting };
 inline constexpr int kFrameStates = 6;
 
@@ -52,16 +53,19 @@ struct Frame {
   bool partial = false;             // only what the pass needs was read: it goes with the pass
   std::vector<uint64_t> checksums;  // of its units, segment after segment
 
-  // The read, write or checksum task under way.
+  // The read, write or filling under way.
   ChunkExtent extent;
+  IoClass io_class = IoClass::kStep;
+  bool checksumming = false;  // of a write: nothing is submitted yet
+  bool cancelled = false;     // and nothing need be
   IoRequest requests[store::kSegmentCount];
   int request_count = 0;
   std::atomic<int> pending{0};
   absl::Status status;
   store::BucketImage* image = nullptr;
-  const Frame* seal_from = nullptr;
-  bool seal_zero_moments = false;
-  std::span<const TensorAccess> seal_zeros;
+  const Frame* fill_from = nullptr;
+  bool fill_zero_moments = false;
+  std::span<const TensorAccess> fill_zeros;
   FrameTask task;
   Event event;
   void* io = nullptr;

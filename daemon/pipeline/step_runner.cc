@@ -205,7 +205,7 @@ bool StepRunner::BeginChunk(uint32_t chunk) {
       lanes ? static_cast<uint32_t>(PartsOf(chunk).size()) : static_cast<uint32_t>(digests);
   slot.parts_to_send = slot.parts_to_compute;
   if (!lanes && !digests) {
-    SealResult(chunk);
+    FillResult(chunk);
     ChunkSent(chunk);
   }
   return true;
@@ -281,7 +281,7 @@ void StepRunner::OnPartComputed(uint32_t chunk, double device_seconds) {
 void StepRunner::ChunkComputed(uint32_t chunk) {
   ChunkSlot& slot = parts_.frames->slot(chunk);
   if (pass_->spec().changes()) {
-    SealResult(chunk);
+    FillResult(chunk);
     return;
   }
   slot.phase = ChunkPhase::kDone;
@@ -290,10 +290,10 @@ void StepRunner::ChunkComputed(uint32_t chunk) {
   parts_.frames->ReleaseIfSpent(slot.base, /*pass_active=*/!keeps_read_ahead_);
 }
 
-void StepRunner::SealResult(uint32_t chunk) {
+void StepRunner::FillResult(uint32_t chunk) {
   const ChunkSlot& slot = parts_.frames->slot(chunk);
   const bool copies = !pass_->UsesLanes(chunk);
-  ChunkIo::SealOptions options;
+  ChunkIo::FillOptions options;
   if (slot.base != slot.next && slot.base != nullptr && (copies || PlantedInPlaceUpdate())) {
     options.copy_from = slot.base;
   }
@@ -303,12 +303,20 @@ void StepRunner::SealResult(uint32_t chunk) {
   if (pass_->spec().work.op == device::ChunkOp::kWrite) {
     options.zeros = pass_->spec().work.access;
   }
-  ++sealing_;
-  parts_.io->Seal(slot.next, options);
+  if (options.empty()) {
+    CompleteResult(slot.next);
+    return;
+  }
+  ++filling_;
+  parts_.io->Fill(slot.next, options);
 }
 
-void StepRunner::OnSealed(Frame* frame) {
-  --sealing_;
+void StepRunner::OnFilled(Frame* frame) {
+  --filling_;
+  CompleteResult(frame);
+}
+
+void StepRunner::CompleteResult(Frame* frame) {
   ChunkSlot& slot = parts_.frames->slot(frame->chunk);
   slot.phase = ChunkPhase::kDone;
   frame->moments_zero = pass_->MomentsZero(parts_.plan->chunks()[frame->chunk].bucket);
@@ -448,7 +456,7 @@ WaitFor StepRunner::Waiting() const {
   if (next_issue_ < pass_->order().size() && block_ == Block::kFrame) {
     return WaitFor::kFrame;
   }
-  if (parts_.lanes->computing() > 0 || parts_.digester->busy() || sealing_ > 0) {
+  if (parts_.lanes->computing() > 0 || parts_.digester->busy() || filling_ > 0) {
     return WaitFor::kAdam;
   }
   return parts_.lanes->busy() > 0 ? WaitFor::kCopy : WaitFor::kCommit;

@@ -20,7 +20,7 @@
 
 namespace moment::pipeline {
 
-// Runs one pass at a time over the chunks: read -> verify -> through the lanes -> seal -> write,
+// Runs one pass at a time over the chunks: read -> verify -> through the lanes -> fill -> write,
 // the stages of different chunks at the same time, each bounded by frames and lanes. Between
 // passes it reads ahead for the next step. Belongs to the loop's thread; Pump is called after each
 // batch of events.
@@ -54,7 +54,7 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   void AdjustFrames();
 
   void OnRead(Frame* frame, absl::Status status) override;
-  void OnSealed(Frame* frame) override;
+  void OnFilled(Frame* frame) override;
   void OnWritten(Frame* frame, absl::Status status) override;
   void OnPartComputed(uint32_t chunk, double device_seconds) override;
   void OnPartSent(uint32_t chunk) override;
@@ -85,10 +85,11 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   std::span<const Part> PartsOf(uint32_t chunk) const;
   // Something works on frames of the pass.
   bool Working() const {
-    return parts_.lanes->busy() > 0 || parts_.digester->busy() || sealing_ > 0;
+    return parts_.lanes->busy() > 0 || parts_.digester->busy() || filling_ > 0;
   }
   void ChunkComputed(uint32_t chunk);
-  void SealResult(uint32_t chunk);
+  void FillResult(uint32_t chunk);
+  void CompleteResult(Frame* frame);
   void WriteResult(Frame* frame);
   void ChunkSent(uint32_t chunk);
   void FindFrame();
@@ -113,9 +114,9 @@ class StepRunner : public ChunkIo::Listener, public Lanes::Listener {
   size_t next_read_ = 0;  // indices into the pass's order
   size_t next_issue_ = 0;
   size_t next_part_ = 0;
-  size_t results_left_ = 0;  // chunks not computed and sealed
+  size_t results_left_ = 0;  // chunks not computed and filled
   size_t sends_left_ = 0;    // chunks whose parameters the trainer does not have
-  uint32_t sealing_ = 0;
+  uint32_t filling_ = 0;
   uint32_t partial_reads_ = 0;     // under way
   uint64_t evicted_bytes_ = 0;     // read ahead for the next step, and given up for this pass
   uint64_t fetched_bytes_ = 0;     // read by this pass itself

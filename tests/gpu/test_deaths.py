@@ -172,7 +172,7 @@ def test_trainers_killed_within_steps_hurt_nobody_and_lose_nothing(directory, ch
     assert daemon.process.returncode == 0, (directory / "daemon.log").read_text()
 
 
-@pytest.mark.parametrize("piece", [1, 9, 30])
+@pytest.mark.parametrize("piece", [1, 5, 9])  # of about 12
 def test_a_fault_of_the_gpu_ends_the_daemon_with_8_and_no_step_is_lost(directory, monkeypatch,
                                                                       piece):
     steps = 12

@@ -63,7 +63,7 @@ def await_health(daemon, expected):
 
 
 def test_open_without_room_leaves_nothing_behind(small_disk):
-    with momentd.spawn(small_disk / "state", log=small_disk / "log") as daemon:
+    with momentd.spawn(small_disk / "state", log=small_disk.with_name("log")) as daemon:
         BareTrainer(daemon, SHAPES, job="small").steps(1).close()
         names, free = content_of(small_disk / "state").keys(), free_bytes(small_disk)
         with pytest.raises(momentd.Error, match="RESOURCE_EXHAUSTED.*are needed.*are free"):

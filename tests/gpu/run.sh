@@ -20,6 +20,7 @@
 #   training     a GPT, streamed and resident
 #   shared       1e9 parameters: seconds, rates, memory
 #   deaths       killed trainers, and a fault of the GPU under trainers
+#   bad          odd and freed memory, wrong pointers, GPUs that are named otherwise or not seen
 #   doctor       momentctl doctor and status about the GPU
 #   streaming    chunks through the GPU beside the copy engines' own rate
 #   adam         the kernels beside torch's fused optimizer and the copy within the GPU
@@ -28,7 +29,7 @@
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly ALL_SECTIONS=(conformance lost profiles real daemon sharing expandable async ring training
-  deaths doctor streaming adam shared)
+  deaths bad doctor streaming adam shared)
 out=${MOMENT_GPU_OUT:-$(mktemp -d)}
 export MOMENT_CUDA_KERNEL_LIBRARY=$root/bin/libmoment_cuda_kernel_library.so
 export MOMENTD_BINARY=$root/bin/momentd MOMENTCTL_BINARY=$root/bin/momentctl
@@ -60,6 +61,7 @@ section_ring() {
 section_training() { python_tests -s test_training.py; }
 section_shared() { (cd "$root/tests/gpu" && python3 bench_shared.py); }
 section_deaths() { python_tests -s test_deaths.py; }
+section_bad() { python_tests -s test_bad_memory.py; }
 section_doctor() { python_tests test_doctor.py; }
 section_streaming() { "$root/bin/cuda_streaming_bench"; }
 section_adam() { (cd "$root/tests/gpu" && python3 bench_adam.py); }

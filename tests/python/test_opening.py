@@ -131,6 +131,40 @@ def test_parameters_cannot_be_swapped_after_the_first_step(daemon):
         pair.ours.step()
 
 
+def test_memory_of_a_freed_parameter_is_never_written(daemon):
+    """However often the step is tried: whatever lies there now is not the parameter's."""
+    pair = make_pair(daemon)
+    pair.step(make_loss(0))
+    freed = pair.model[0].weight
+    values, size = freed.detach().clone(), freed.untyped_storage().nbytes()
+    freed.grad = torch.ones_like(freed)
+    freed.untyped_storage().resize_(0)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="its storage was freed"):
+            pair.ours.step()
+    with pytest.raises(RuntimeError, match="its storage was freed"):
+        pair.ours.resume()
+    freed.untyped_storage().resize_(size)
+    with torch.no_grad():
+        freed.copy_(values)
+    pair.step(make_loss(1))
+    pair.assert_equal()
+
+
+def test_parameters_that_moved_are_brought_back_where_they_are(daemon):
+    pair = make_pair(daemon)
+    pair.step(make_loss(0))
+    expected = [parameter.detach().clone() for parameter in pair.model.parameters()]
+    old = [parameter.data for parameter in pair.model.parameters()]
+    for parameter in pair.model.parameters():
+        parameter.data = torch.zeros_like(parameter)
+    for data in old:
+        data.fill_(7.0)
+    pair.ours.resume()
+    assert all(torch.equal(p, e) for p, e in zip(pair.model.parameters(), expected))
+    assert all((data == 7.0).all() for data in old)
+
+
 def test_a_group_grown_by_hand_is_named(daemon):
     pair = make_pair(daemon)
     pair.ours.param_groups[0]["params"].append(nn.Parameter(torch.ones(1)))

@@ -147,8 +147,12 @@ class Session:
             self.make_ready()
 
     def locate(self):
-        if self.slots.locate():
-            self.store.attach(self.slots.addresses())
+        try:
+            if self.slots.locate():
+                self.store.attach(self.slots.addresses())
+        except BaseException:
+            self.slots.lose()  # or what was found would count as attached
+            raise
 
     def fill(self):
         """Parameters -> mains of an empty store, or of one that starts over."""
@@ -176,6 +180,7 @@ class Session:
         """Mains -> parameters."""
         with torch.no_grad():
             self.admit()
+            self.locate()
             self.changes += 1
             synchronize(self.device)
             self.store.materialize()

@@ -110,6 +110,8 @@ class Slot:
             self.shadow = torch.empty(here.shape, dtype=here.dtype, device=here.device)
         memory = here if self.shadow is None else self.shadow
         address = memory.data_ptr() or None
+        if address is None and memory.numel() > 0:
+            raise RuntimeError(f"parameter {self.name} has no memory: its storage was freed")
         moved = address != self.address
         self.address = address
         if moved:

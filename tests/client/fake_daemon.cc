@@ -238,16 +238,23 @@ grpc::Status FakeDaemon::Detach(grpc::ServerContext*, const v1::DetachRequest* r
   return Find(request->session(), &live, &store);
 }
 
-grpc::Status FakeDaemon::Step(grpc::ServerContext* context, const v1::StepRequest* request,
-                              grpc::ServerWriter<v1::StepResponse>* writer) {
-  absl::MutexLock lock(&mutex_);
+bool FakeDaemon::AwaitRelease(const grpc::ServerContext& context) {
   const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !faults_.hold_steps || stopping_;
   };
   while (!mutex_.AwaitWithTimeout(absl::Condition(&released), kCancelCheck)) {
-    if (context->IsCancelled()) {
-      return grpc::Status::CANCELLED;
+    if (context.IsCancelled()) {
+      return false;
     }
+  }
+  return true;
+}
+
+grpc::Status FakeDaemon::Step(grpc::ServerContext* context, const v1::StepRequest* request,
+                              grpc::ServerWriter<v1::StepResponse>* writer) {
+  absl::MutexLock lock(&mutex_);
+  if (!AwaitRelease(*context)) {
+    return grpc::Status::CANCELLED;
   }
   Live* live = nullptr;
   FakeStore* store = nullptr;

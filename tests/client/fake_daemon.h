@@ -114,6 +114,8 @@ class FakeDaemon final : public v1::Optimizer::Service {
     std::set<std::string> unpinned;  // ids, of pins that were not made yet too
   };
 
+  // Waits while the test holds steps; false if the caller has given up.
+  bool AwaitRelease(const grpc::ServerContext& context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   grpc::Status Find(const std::string& session, Live** live, FakeStore** store)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   grpc::Status CheckOpen(const v1::OpenRequest& request, const std::string& key)

@@ -87,13 +87,8 @@ grpc::Status FakeDaemon::WriteTensor(grpc::ServerContext* context,
                                      const v1::WriteTensorRequest* request,
                                      v1::WriteTensorResponse* response) {
   absl::MutexLock lock(&mutex_);
-  const auto released = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !faults_.hold_steps || stopping_;
-  };
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&released), absl::Milliseconds(50))) {
-    if (context->IsCancelled()) {
-      return grpc::Status::CANCELLED;
-    }
+  if (!AwaitRelease(*context)) {
+    return grpc::Status::CANCELLED;
   }
   Live* live = nullptr;
   FakeStore* store = nullptr;
